@@ -1,0 +1,6 @@
+//! Keeps the TLS certificates, keys and trust of a running process fresh while the files on disk rotate.
+#![forbid(unsafe_code)]
+
+mod paths;
+
+pub use paths::{Paths, Role};
