@@ -2,5 +2,9 @@
 #![forbid(unsafe_code)]
 
 mod paths;
+mod source;
+mod sys;
+mod thread;
+mod watch;
 
 pub use paths::{Paths, Role};

@@ -71,29 +71,19 @@ impl Paths {
     /// missing, no new generation is published.
     #[must_use]
     pub fn with_ca(self, path: impl Into<PathBuf>) -> Self {
-        Self {
-            ca: Some(path.into()),
-            ca_presence: Presence::Required,
-            ..self
-        }
+        Self { ca: Some(path.into()), ca_presence: Presence::Required, ..self }
     }
 
     /// Adds a file of PEM certificate revocation lists. It must be there, like the CA file.
     #[must_use]
     pub fn with_crl(self, path: impl Into<PathBuf>) -> Self {
-        Self {
-            crl: Some(path.into()),
-            ..self
-        }
+        Self { crl: Some(path.into()), ..self }
     }
 
     /// Adds the OCSP response (DER) to staple. While it is missing, nothing is stapled.
     #[must_use]
     pub fn with_ocsp(self, path: impl Into<PathBuf>) -> Self {
-        Self {
-            ocsp: Some(path.into()),
-            ..self
-        }
+        Self { ocsp: Some(path.into()), ..self }
     }
 
     /// The certificate chain.
@@ -141,10 +131,7 @@ impl Paths {
 
     /// A CA file that may be missing becomes one that must be there: client authentication is wanted.
     pub(crate) fn require_ca(self) -> Self {
-        Self {
-            ca_presence: Presence::Required,
-            ..self
-        }
+        Self { ca_presence: Presence::Required, ..self }
     }
 
     /// The same files, with relative paths taken from `current`.
@@ -218,7 +205,8 @@ mod tests {
 
     #[test]
     fn ca_of_a_secret_is_optional_until_clients_are_verified() {
-        let ca_presence = |paths: &Paths| paths.files().find(|(role, ..)| *role == Role::Ca).map(|(_, _, p)| p);
+        let ca_presence =
+            |paths: &Paths| paths.files().find(|(role, ..)| *role == Role::Ca).map(|(_, _, p)| p);
         let secret = Paths::secret("/m");
         assert_eq!(ca_presence(&secret), Some(Presence::Optional));
         assert_eq!(ca_presence(&secret.require_ca()), Some(Presence::Required));

@@ -1,0 +1,196 @@
+//! The pinned read: the files of one identity, all of one instant, or nothing.
+//!
+//! 1. Every path is resolved hop by hop, each name once ([`Walk`]); the directories reached are held.
+//! 2. Each file is opened without waiting, must be a regular file below its cap, and is read to the end
+//!    between two looks at its identity.
+//! 3. When all are read, each path is resolved once more, by the kernel. Where one leads elsewhere, or to a
+//!    file of another identity, all is read again.
+//!
+//! What is returned was therefore on the disk, whole, at the instant between the last read and the first
+//! look of step 3. It knows names and bytes; what they mean is decided elsewhere.
+
+mod disk;
+mod error;
+mod trace;
+mod walk;
+
+pub use disk::FileKind;
+pub(crate) use disk::{Disk, Inode, OsDisk, Timestamp};
+pub use error::ReadError;
+pub(crate) use trace::{Found, Trace};
+pub(crate) use walk::Walk;
+
+use std::path::Path;
+
+use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
+
+use self::disk::Status;
+use self::walk::{End, Place};
+use crate::paths::{Paths, Role};
+
+/// The bytes of one generation, with the state of the disk that they were read from.
+pub(crate) struct Snapshot {
+    pub(crate) trace: Trace,
+    files: Vec<FileBytes>,
+}
+
+struct FileBytes {
+    role: Role,
+    identity: Inode,
+    bytes: Zeroizing<Vec<u8>>,
+}
+
+impl Snapshot {
+    /// The bytes of the file that plays `role`; `None` where it is absent.
+    pub(crate) fn bytes(&self, role: Role) -> Option<&[u8]> {
+        self.files.iter().find(|file| file.role == role).map(|file| file.bytes.as_slice())
+    }
+
+    /// Whether two roles are played by the same file, whatever their paths are.
+    pub(crate) fn same_file(&self, one: Role, other: Role) -> bool {
+        let inode = |role| self.files.iter().find(|file| file.role == role).map(|file| file.identity);
+        inode(one).is_some() && inode(one) == inode(other)
+    }
+
+    /// A digest of everything that was read: equal digests are equal generations.
+    pub(crate) fn digest(&self) -> Digest {
+        let mut hash = Sha256::new();
+        for file in &self.files {
+            // The length keeps a byte that moves from one file to the next from going unnoticed.
+            hash.update(format!("{:?} {};", file.role, file.bytes.len()));
+            hash.update(file.bytes.as_slice());
+        }
+        Digest(hash.finalize().into())
+    }
+}
+
+/// See [`Snapshot::digest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Digest([u8; 32]);
+
+/// Reads every file of `paths` as one generation.
+///
+/// # Errors
+///
+/// The first file that cannot be read, with the trace of the attempt: what is missing can be watched for.
+pub(crate) fn read<D: Disk>(disk: &D, paths: &Paths) -> Result<Snapshot, (Trace, ReadError)> {
+    let mut moved = paths.cert().to_owned();
+    let mut last = Trace::default();
+    for _ in 0..MAX_ATTEMPTS {
+        let walk = Walk::new(disk, paths)
+            .map_err(|error| (last.clone(), ReadError::from_io(paths.cert(), &error)))?;
+        last = walk.trace();
+        match read_walked(disk, &walk, &last) {
+            Ok(files) => return Ok(Snapshot { trace: last, files }),
+            Err(Torn::Moved(path)) => moved = path,
+            Err(Torn::Failed(error)) => return Err((last, error)),
+        }
+    }
+    Err((last, ReadError::Unsettled { path: moved, attempts: MAX_ATTEMPTS }))
+}
+
+/// Why one attempt gave nothing.
+enum Torn {
+    /// The disk moved on meanwhile: start over.
+    Moved(std::path::PathBuf),
+    Failed(ReadError),
+}
+
+fn read_walked<D: Disk>(disk: &D, walk: &Walk<'_, D>, trace: &Trace) -> Result<Vec<FileBytes>, Torn> {
+    let files = walk
+        .ends()
+        .iter()
+        .filter_map(|end| read_end(disk, walk, end).transpose())
+        .collect::<Result<Vec<_>, _>>();
+    // A failure, too, is only true of a disk that stood still: half of a rotation is not an error.
+    match trace.first_moved(disk) {
+        Some(path) if rechecks(disk) => Err(Torn::Moved(path.to_owned())),
+        _ => files,
+    }
+}
+
+fn read_end<D: Disk>(disk: &D, walk: &Walk<'_, D>, end: &End) -> Result<Option<FileBytes>, Torn> {
+    let (node, name, status) = match &end.found {
+        Ok(Place::File { node, name, status }) => (*node, name, status),
+        Ok(Place::Absent) => return Ok(None),
+        Err(error) => return Err(Torn::Failed(error.clone())),
+    };
+    let failed = |error: std::io::Error| {
+        if trace::is_missing(&error) {
+            return Torn::Moved(end.path.clone());
+        }
+        Torn::Failed(ReadError::from_io(&end.path, &error).with_mode(status.mode))
+    };
+    let mut file = walk.open(node, name).map_err(failed)?;
+    let before = disk.fstat(&file).map_err(failed)?;
+    if before != *status {
+        return Err(Torn::Moved(end.path.clone()));
+    }
+    let bytes = read_to_end(disk, &mut file, &before, end)?;
+    if disk.fstat(&file).map_err(failed)? != before {
+        return Err(Torn::Moved(end.path.clone()));
+    }
+    Ok(Some(FileBytes { role: end.role, identity: before.identity.inode, bytes }))
+}
+
+/// Reads exactly the size that the file has, in one buffer: a growing one would leave copies of a key behind.
+fn read_to_end<D: Disk>(
+    disk: &D,
+    file: &mut D::File,
+    status: &Status,
+    end: &End,
+) -> Result<Zeroizing<Vec<u8>>, Torn> {
+    let size = status.identity.size;
+    let cap = cap(end.role);
+    if size > cap {
+        return Err(Torn::Failed(ReadError::TooLarge { path: end.path.clone(), size, cap }));
+    }
+    // One byte more than expected shows that the file grew.
+    let room = usize::try_from(size).unwrap_or(usize::MAX).saturating_add(1);
+    let mut bytes = Zeroizing::new(vec![0; room]);
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match disk.read(file, rest) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) => return Err(Torn::Failed(ReadError::from_io(&end.path, &error))),
+        }
+    }
+    if filled + 1 != room {
+        return Err(Torn::Moved(end.path.clone()));
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+/// What is read at most: refuses `/dev/zero`-like mistakes before they cost memory.
+fn cap(role: Role) -> u64 {
+    match role {
+        Role::Ca | Role::Crl => 16 << 20,
+        Role::Cert | Role::Key | Role::Ocsp => 1 << 20,
+    }
+}
+
+#[cfg(not(test))]
+fn rechecks<D: Disk>(_: &D) -> bool {
+    true
+}
+
+#[cfg(test)]
+fn rechecks<D: Disk>(disk: &D) -> bool {
+    !disk.sabotage().trusts_first_look
+}
+
+/// How often a read starts over before the schedule takes it up again.
+const MAX_ATTEMPTS: u32 = 8;
+
+/// What a test takes out of the read, to see that the proof fails without it.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sabotage {
+    /// Each path asks for its links on its own.
+    pub(crate) asks_twice: bool,
+    /// The paths are not resolved a second time.
+    pub(crate) trusts_first_look: bool,
+}

@@ -1,0 +1,50 @@
+//! A named thread that says when it is gone, and is joined within a deadline.
+
+use std::io;
+use std::process;
+use std::thread::{self, JoinHandle, ThreadId};
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+
+/// A running thread.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    handle: JoinHandle<()>,
+    /// Never carries anything: it is disconnected when the thread is gone, by return or by panic.
+    alive: Receiver<()>,
+    process: u32,
+}
+
+impl Thread {
+    /// Starts `run` on a thread of this name.
+    pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let (guard, alive): (Sender<()>, _) = crossbeam_channel::bounded(0);
+        let handle = thread::Builder::new().name(name.into()).spawn(move || {
+            let _gone_with_the_thread = guard;
+            run();
+        })?;
+        Ok(Self { handle, alive, process: process::id() })
+    }
+
+    /// Whether it runs, in this process: a fork copies no threads.
+    pub(crate) fn is_alive(&self) -> bool {
+        let gone = matches!(self.alive.try_recv(), Err(crossbeam_channel::TryRecvError::Disconnected));
+        !gone && self.process == process::id()
+    }
+
+    pub(crate) fn id(&self) -> ThreadId {
+        self.handle.thread().id()
+    }
+
+    /// Waits for its end, unless this is the thread itself or a forked child; detaches it at the deadline.
+    pub(crate) fn join(self, deadline: Instant) {
+        if self.process != process::id() || self.id() == thread::current().id() {
+            return;
+        }
+        if self.alive.recv_deadline(deadline) == Err(RecvTimeoutError::Disconnected) {
+            // A panic was reported where it happened.
+            self.handle.join().ok();
+        }
+    }
+}

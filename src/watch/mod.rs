@@ -1,0 +1,325 @@
+//! Waits for the kernel to say that something was touched, and says for which slots.
+//!
+//! The thread `tls-watch` blocks on the kernel, maps what it reads to slots and hands their ids on. It
+//! never opens a file, so the kernel's queue drains however slow loading is. What a touch means is decided
+//! by the receiver.
+
+mod plan;
+
+pub(crate) use plan::{Depth, Difference, Plan, SlotId, WatchedDir};
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender, TrySendError};
+use log::{debug, warn};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::source::Trace;
+use crate::sys::{self, kernel};
+use crate::thread::Thread;
+
+/// How changes are noticed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Backend {
+    /// By the events of the kernel, and by polling where it has none.
+    #[default]
+    Auto,
+    /// By polling alone, every 2 s by default.
+    Poll,
+}
+
+/// What the watcher thread tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Touched {
+    Slot {
+        slot: SlotId,
+        touch: Touch,
+        at: Instant,
+    },
+    /// Events were lost: anything may have happened.
+    Everything {
+        at: Instant,
+    },
+}
+
+/// What was touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Touch {
+    /// A file was written in place, or its permissions changed.
+    Contents,
+    /// A name came, went or was replaced.
+    Entries,
+}
+
+/// What one event of the kernel says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    Changed {
+        token: kernel::Token,
+        name: Option<OsString>,
+        touch: Touch,
+    },
+    /// The watch is no more.
+    Gone {
+        token: kernel::Token,
+    },
+    /// The queue of the kernel was full.
+    Lost,
+}
+
+/// The plan of all slots, armed at the kernel, and the thread that listens to it.
+pub(crate) struct Watch {
+    shared: Arc<Shared>,
+    wake: Option<File>,
+    thread: Option<Thread>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    sender: Sender<Touched>,
+    /// The receiver was too slow to be told which slots were touched.
+    overrun: AtomicBool,
+    overflows: std::sync::atomic::AtomicU64,
+}
+
+struct State {
+    plan: Plan,
+    armer: Option<kernel::Armer>,
+}
+
+impl Watch {
+    /// Starts the thread, unless polling is wanted or the kernel refuses; the refusal is returned beside.
+    pub(crate) fn start(backend: Backend) -> (Self, Receiver<Touched>, Option<WatchFailure>) {
+        let (sender, receiver) = crossbeam_channel::bounded(CHANNEL);
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State { plan: Plan::default(), armer: None }),
+            sender,
+            overrun: AtomicBool::new(false),
+            overflows: std::sync::atomic::AtomicU64::new(0),
+        });
+        let mut watch = Self { shared, wake: None, thread: None };
+        let failure = match backend {
+            Backend::Auto => watch.listen().err().map(|error| WatchFailure::of_instance(&error)),
+            Backend::Poll => None,
+        };
+        (watch, receiver, failure)
+    }
+
+    /// Whether the kernel tells of changes.
+    pub(crate) fn listens(&self) -> bool {
+        self.shared.state.lock().armer.is_some()
+    }
+
+    /// Whether slots were touched that nobody could be told of; asking forgets it.
+    pub(crate) fn take_overrun(&self) -> bool {
+        self.shared.overrun.swap(false, Ordering::AcqRel)
+    }
+
+    /// Watches what `trace` looked up on behalf of `slot`, and nothing else any more.
+    ///
+    /// Says whether something is watched that was not before: what happened to it until now has no event.
+    pub(crate) fn set(&self, slot: SlotId, trace: &Trace) -> Armed {
+        let mut state = self.shared.state.lock();
+        let State { plan, armer } = &mut *state;
+        let Some(armer) = armer else {
+            return Armed { newly: false, failure: None };
+        };
+        let Difference { arm, release } = plan.set(slot, trace);
+        let mut armed = Armed { newly: false, failure: None };
+        for (dir, depth) in arm {
+            debug!("watching {} ({depth:?})", dir.path.display());
+            match armer.arm(&dir, depth) {
+                Ok(()) => armed.newly = true,
+                Err(error) => {
+                    plan.lost(&dir);
+                    // A directory that is gone by now is no failure: the next resolution sees it.
+                    if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+                        armed.failure = Some(WatchFailure::of_dir(&dir, &error));
+                    }
+                    armed.newly |= armed.failure.is_none();
+                }
+            }
+        }
+        for dir in release {
+            debug!("no longer watching {}", dir.path.display());
+            armer.release(&dir);
+        }
+        armed
+    }
+
+    /// Forgets `slot`.
+    pub(crate) fn remove(&self, slot: SlotId) {
+        let mut state = self.shared.state.lock();
+        let released = state.plan.remove(slot);
+        if let Some(armer) = &mut state.armer {
+            for dir in released {
+                armer.release(&dir);
+            }
+        }
+    }
+
+    fn listen(&mut self) -> io::Result<()> {
+        let (reader, armer) = kernel::open()?;
+        let (wake, waker) = sys::wake_pipe()?;
+        self.shared.state.lock().armer = Some(armer);
+        let shared = Arc::clone(&self.shared);
+        let thread = Thread::spawn("tls-watch", move || listen(reader, &wake, &shared));
+        if thread.is_err() {
+            self.shared.state.lock().armer = None;
+        }
+        self.thread = Some(thread?);
+        self.wake = Some(waker);
+        Ok(())
+    }
+
+    /// Whether the thread is there, if there has to be one.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_none_or(Thread::is_alive)
+    }
+
+    /// Ends the thread and closes the descriptors.
+    pub(crate) fn stop(&mut self, deadline: Instant) {
+        if let Some(mut wake) = self.wake.take() {
+            // A full pipe wakes as well.
+            wake.write_all(b"!").ok();
+        }
+        if let Some(thread) = self.thread.take() {
+            thread.join(deadline);
+        }
+    }
+}
+
+fn listen(mut reader: kernel::Reader, wake: &OwnedFd, shared: &Shared) {
+    loop {
+        let notices = match reader.wait(wake) {
+            Ok(true) => return,
+            Ok(false) => reader.read(),
+            Err(error) => Err(error),
+        };
+        match notices {
+            Ok(notices) => shared.tell(notices),
+            Err(error) => {
+                warn!("the kernel no longer tells of changes ({error}); polling from now on");
+                shared.state.lock().armer = None;
+                shared.send(Touched::Everything { at: Instant::now() });
+                return;
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Maps a batch of events to slots. One touch a slot and batch is enough.
+    fn tell(&self, notices: Vec<Notice>) {
+        let at = Instant::now();
+        let mut touched = BTreeMap::new();
+        let mut lost = false;
+        {
+            let mut state = self.state.lock();
+            let State { plan, armer: Some(armer) } = &mut *state else {
+                return;
+            };
+            for notice in notices {
+                let mut touch_all = |slots: std::collections::BTreeSet<SlotId>, touch: Touch| {
+                    for slot in slots {
+                        let strongest = touched.entry(slot).or_insert(touch);
+                        *strongest = touch.max(*strongest);
+                    }
+                };
+                match notice {
+                    Notice::Changed { token, name, touch } => {
+                        for dir in armer.dirs(token) {
+                            touch_all(plan.concerned(dir, name.as_deref()), touch);
+                        }
+                    }
+                    Notice::Gone { token } => {
+                        for dir in armer.gone(token) {
+                            touch_all(plan.concerned(&dir, None), Touch::Entries);
+                            plan.lost(&dir);
+                        }
+                    }
+                    Notice::Lost => lost = true,
+                }
+            }
+        }
+        if lost {
+            self.overflows.fetch_add(1, Ordering::Relaxed);
+            return self.send(Touched::Everything { at });
+        }
+        for (slot, touch) in touched {
+            self.send(Touched::Slot { slot, touch, at });
+        }
+    }
+
+    /// Never waits: the kernel's queue must drain whatever the receiver does.
+    fn send(&self, touched: Touched) {
+        if let Err(TrySendError::Full(_)) = self.sender.try_send(touched) {
+            self.overrun.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// What came of [`Watch::set`].
+#[derive(Debug)]
+pub(crate) struct Armed {
+    pub(crate) newly: bool,
+    pub(crate) failure: Option<WatchFailure>,
+}
+
+/// Why the kernel does not tell of changes, so that polling has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchFailure {
+    dir: Option<std::path::PathBuf>,
+    errno: Option<i32>,
+    kind: io::ErrorKind,
+}
+
+impl WatchFailure {
+    fn of_instance(error: &io::Error) -> Self {
+        Self { dir: None, errno: error.raw_os_error(), kind: error.kind() }
+    }
+
+    fn of_dir(dir: &WatchedDir, error: &io::Error) -> Self {
+        Self { dir: Some(dir.path.clone()), ..Self::of_instance(error) }
+    }
+
+    /// The limit that was reached, by the name that `sysctl(8)` knows.
+    fn limit(&self) -> Option<&'static str> {
+        let is = |errno: Errno| self.errno == Some(errno.raw_os_error());
+        match self.dir {
+            None if is(Errno::MFILE) => Some("fs.inotify.max_user_instances, or open files by `ulimit -n`"),
+            None => None,
+            Some(_) if is(Errno::NOSPC) => Some("fs.inotify.max_user_watches"),
+            Some(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for WatchFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.dir {
+            Some(dir) => write!(f, "{}: cannot be watched", dir.display())?,
+            None => f.write_str("events of the kernel cannot be had")?,
+        }
+        match (self.limit(), self.errno) {
+            (Some(limit), _) => write!(f, ": the limit {limit} is reached"),
+            (None, Some(errno)) => write!(f, ": {}", io::Error::from_raw_os_error(errno)),
+            (None, None) => write!(f, ": {}", self.kind),
+        }
+    }
+}
+
+impl std::error::Error for WatchFailure {}
+
+/// Touches that may wait for the receiver; more than that, and all slots are looked at.
+const CHANNEL: usize = 1024;
