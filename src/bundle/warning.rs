@@ -1,0 +1,219 @@
+//! What was let pass, and should be known.
+
+use std::fmt;
+
+use super::{KeyType, Purpose, Validity};
+use crate::paths::Role;
+use crate::pem::Label;
+
+/// Something odd in the files that did not refuse them.
+///
+/// Certificates are counted from 1 within their file, lines too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// A block that was not used.
+    SkippedBlock {
+        /// Which file.
+        role: Role,
+        /// What it is.
+        label: Label,
+        /// The line where it starts.
+        line: usize,
+    },
+    /// A private key in the certificate file, although another file holds the key. It was not used, and
+    /// certificate files are often readable by everybody.
+    KeyInCertificateFile {
+        /// The line where it starts.
+        line: usize,
+    },
+    /// The provider does not tell the public key of its private keys: whether key and leaf fit was not checked.
+    KeyNotCompared,
+    /// The leaf is not valid any more.
+    LeafExpired {
+        /// When it was.
+        validity: Validity,
+    },
+    /// The leaf is not valid yet.
+    LeafNotYetValid {
+        /// When it will be.
+        validity: Validity,
+    },
+    /// The leaf is a CA certificate; peers that check that refuse it.
+    LeafIsCa,
+    /// The leaf's extended key usage lacks a purpose. A server needs no clientAuth, a client no serverAuth.
+    PurposeMissing(Purpose),
+    /// A certificate of the chain after the leaf is out of its validity.
+    ChainOutOfValidity {
+        /// Which certificate.
+        position: usize,
+    },
+    /// A certificate of the chain comes before the one it issued. TLS 1.2 wants order (RFC 5246 §7.4.2); most
+    /// peers sort.
+    ChainOutOfOrder {
+        /// Which certificate.
+        position: usize,
+    },
+    /// A self-signed certificate after the leaf: peers have their own roots, it costs bytes only.
+    RootInChain {
+        /// Which certificate.
+        position: usize,
+    },
+    /// A certificate that is in its file already.
+    DuplicateCertificate {
+        /// Which file.
+        role: Role,
+        /// Which certificate.
+        position: usize,
+    },
+    /// A certificate of the chain that issued none of the others, going by names.
+    UnrelatedCertificate {
+        /// Which certificate.
+        position: usize,
+    },
+    /// A short key, not the leaf's.
+    WeakKey {
+        /// Which file.
+        role: Role,
+        /// Which certificate.
+        position: usize,
+        /// Kind and size.
+        key_type: KeyType,
+    },
+    /// A signature with a broken hash (SHA-1, MD5); rustls peers refuse it.
+    WeakSignature {
+        /// Which file.
+        role: Role,
+        /// Which certificate.
+        position: usize,
+        /// The algorithm.
+        algorithm: &'static str,
+    },
+    /// A trust anchor out of its validity. rustls does not look at an anchor's dates: it stays trusted.
+    AnchorOutOfValidity {
+        /// Which certificate.
+        position: usize,
+        /// Its subject, escaped.
+        subject: String,
+    },
+    /// A trust anchor of X.509 version 1: without extensions, nothing limits what it may issue.
+    AnchorVersion1 {
+        /// Which certificate.
+        position: usize,
+        /// Its subject, escaped.
+        subject: String,
+    },
+    /// An OCSP response that is not stapled.
+    OcspUnusable(OcspProblem),
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SkippedBlock { role, label, line } => write!(f, "{role}: line {line}: {label} is not used"),
+            Self::KeyInCertificateFile { line } => write!(
+                f,
+                "certificate file: line {line}: a private key that is not used: is this file readable by others?"
+            ),
+            Self::KeyNotCompared => f.write_str(
+                "key file: the crypto provider does not tell whether the key fits the certificate",
+            ),
+            Self::LeafExpired { validity } => {
+                write!(
+                    f,
+                    "certificate file: the leaf expired at {} (Unix time)",
+                    validity.not_after
+                )
+            }
+            Self::LeafNotYetValid { validity } => {
+                write!(
+                    f,
+                    "certificate file: the leaf is not valid before {} (Unix time)",
+                    validity.not_before
+                )
+            }
+            Self::LeafIsCa => f.write_str("certificate file: the leaf is a CA certificate"),
+            Self::PurposeMissing(purpose) => {
+                write!(
+                    f,
+                    "certificate file: the extended key usage of the leaf lacks {purpose}"
+                )
+            }
+            Self::ChainOutOfValidity { position } => {
+                write!(
+                    f,
+                    "certificate file: certificate {position} is expired or not yet valid"
+                )
+            }
+            Self::ChainOutOfOrder { position } => {
+                write!(
+                    f,
+                    "certificate file: certificate {position} is out of order: it comes before the one it issued"
+                )
+            }
+            Self::RootInChain { position } => {
+                write!(
+                    f,
+                    "certificate file: certificate {position} is a root: peers do not need it"
+                )
+            }
+            Self::DuplicateCertificate { role, position } => {
+                write!(f, "{role}: certificate {position} is there twice")
+            }
+            Self::UnrelatedCertificate { position } => {
+                write!(
+                    f,
+                    "certificate file: certificate {position} did not issue any certificate of the chain"
+                )
+            }
+            Self::WeakKey {
+                role,
+                position,
+                key_type,
+            } => {
+                write!(f, "{role}: certificate {position} has a weak key: {key_type}")
+            }
+            Self::WeakSignature {
+                role,
+                position,
+                algorithm,
+            } => {
+                write!(
+                    f,
+                    "{role}: certificate {position} has a weak signature: {algorithm}"
+                )
+            }
+            Self::AnchorOutOfValidity { position, subject } => {
+                write!(
+                    f,
+                    "CA file: certificate {position} ({subject}) is expired or not yet valid; it stays trusted"
+                )
+            }
+            Self::AnchorVersion1 { position, subject } => {
+                write!(
+                    f,
+                    "CA file: certificate {position} ({subject}) is of X.509 version 1: nothing limits it"
+                )
+            }
+            Self::OcspUnusable(problem) => write!(f, "OCSP response file: {problem}: nothing is stapled"),
+        }
+    }
+}
+
+/// Why an OCSP response is not stapled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OcspProblem {
+    /// Nothing in it.
+    #[error("the file is empty")]
+    Empty,
+    /// PEM, or anything else.
+    #[error("not an OCSP response in DER")]
+    NotOcsp,
+    /// The responder answered with an error (RFC 6960 §4.2.1).
+    #[error("the responder answered with status {0}, expected 0 (successful)")]
+    Status(u8),
+    /// Successful, but not of the basic type, the only one there is (RFC 6960 §4.2.1).
+    #[error("not a basic OCSP response")]
+    NotBasic,
+}
