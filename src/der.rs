@@ -76,14 +76,8 @@ impl<'a> Reader<'a> {
 /// The size in bits of a non-negative INTEGER's content.
 pub(crate) fn bits(integer: &[u8]) -> u32 {
     let significant = integer.iter().skip_while(|octet| **octet == 0);
-    let first = significant
-        .clone()
-        .next()
-        .map_or(8, |octet| octet.leading_zeros());
-    u32::try_from(significant.count())
-        .unwrap_or(u32::MAX)
-        .saturating_mul(8)
-        .saturating_sub(first)
+    let first = significant.clone().next().map_or(8, |octet| octet.leading_zeros());
+    u32::try_from(significant.count()).unwrap_or(u32::MAX).saturating_mul(8).saturating_sub(first)
 }
 
 #[cfg(test)]
@@ -101,10 +95,7 @@ mod tests {
         ] {
             assert!(Reader::new(der).next().is_none(), "{der:?}");
         }
-        assert!(
-            Reader::sequence(&[0x30, 1, 5, 0]).is_none(),
-            "something behind the sequence"
-        );
+        assert!(Reader::sequence(&[0x30, 1, 5, 0]).is_none(), "something behind the sequence");
     }
 
     #[test]
@@ -118,13 +109,9 @@ mod tests {
 
     #[test]
     fn bits_ignore_leading_zeros() {
-        for (integer, expected) in [
-            (&[][..], 0),
-            (&[0], 0),
-            (&[0, 0x80], 8),
-            (&[1, 0], 9),
-            (&[0, 0xff, 0], 16),
-        ] {
+        for (integer, expected) in
+            [(&[][..], 0), (&[0], 0), (&[0, 0x80], 8), (&[1, 0], 9), (&[0, 0xff, 0], 16)]
+        {
             assert_eq!(bits(integer), expected, "{integer:?}");
         }
     }

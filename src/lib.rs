@@ -1,19 +1,37 @@
 //! Keeps the TLS certificates, keys and trust of a running process fresh while the files on disk rotate.
+//!
+//! For blocking, thread-based programs: no async runtime.
 #![forbid(unsafe_code)]
 
 mod bundle;
 mod der;
+mod events;
+mod generation;
+mod load;
 mod paths;
+pub mod pem;
+mod reload;
+mod resolver;
+mod server;
 mod source;
+mod store;
 mod sys;
 mod thread;
-mod watch;
-pub mod pem;
 mod trust;
+mod watch;
 
 pub use bundle::{
     Bundle, BundleError, CaRule, Curve, Fingerprint, Found, KeyEncoding, KeyType, Leaf, Material,
     OcspProblem, Purpose, Validity, ValidityState, Warning,
 };
+pub use events::{Event, Swap, Trigger};
+pub use generation::Generation;
+pub use load::LoadError;
 pub use paths::{Paths, Role};
+pub use reload::{Health, ReloadError, Reloaded, Reloader, ReloaderBuilder, StartError, Stats, Watcher};
+pub use resolver::Resolver;
+pub use server::{ClientAuth, ConfigError, ServerSettings};
+pub use source::{FileKind, ReadError};
+pub use store::Store;
 pub use trust::Trust;
+pub use watch::{Backend, WatchFailure};

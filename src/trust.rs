@@ -129,18 +129,11 @@ impl Anchors {
                     position = position.saturating_add(1);
                     self.add(position, line, &certificate, now, warnings)?;
                 }
-                None => warnings.push(Warning::SkippedBlock {
-                    role: Role::Ca,
-                    label,
-                    line,
-                }),
+                None => warnings.push(Warning::SkippedBlock { role: Role::Ca, label, line }),
             }
         }
         match position {
-            0 => Err(BundleError::NoCertificate {
-                role: Role::Ca,
-                found,
-            }),
+            0 => Err(BundleError::NoCertificate { role: Role::Ca, found }),
             _ => Ok(()),
         }
     }
@@ -154,26 +147,14 @@ impl Anchors {
         warnings: &mut Vec<Warning>,
     ) -> Result<(), BundleError> {
         let Some(certificate) = bundle::parse_certificate(der) else {
-            return Err(BundleError::NotACertificate {
-                role: Role::Ca,
-                position,
-                line: Some(line),
-            });
+            return Err(BundleError::NotACertificate { role: Role::Ca, position, line: Some(line) });
         };
         let subject = bundle::subject_text(certificate.subject());
         if let Err(missing) = anchor_is_ca(&certificate) {
-            return Err(BundleError::NotACa {
-                position,
-                line,
-                subject,
-                missing,
-            });
+            return Err(BundleError::NotACa { position, line, subject, missing });
         }
         if !self.fingerprints.insert(Fingerprint::of(der)) {
-            warnings.push(Warning::DuplicateCertificate {
-                role: Role::Ca,
-                position,
-            });
+            warnings.push(Warning::DuplicateCertificate { role: Role::Ca, position });
             return Ok(());
         }
         if self.roots.add(der.clone()).is_err() {
@@ -181,22 +162,14 @@ impl Anchors {
         }
         let validity = Validity::of(&certificate);
         if validity.at(now) != ValidityState::Valid {
-            warnings.push(Warning::AnchorOutOfValidity {
-                position,
-                subject: subject.clone(),
-            });
+            warnings.push(Warning::AnchorOutOfValidity { position, subject: subject.clone() });
         }
         if is_version_1_root(&certificate) {
-            warnings.push(Warning::AnchorVersion1 {
-                position,
-                subject: subject.clone(),
-            });
+            warnings.push(Warning::AnchorVersion1 { position, subject: subject.clone() });
         }
         warnings.extend(bundle::weak_key(Role::Ca, position, &certificate));
-        self.not_after = Some(
-            self.not_after
-                .map_or(validity.not_after, |least| least.min(validity.not_after)),
-        );
+        self.not_after =
+            Some(self.not_after.map_or(validity.not_after, |least| least.min(validity.not_after)));
         self.subjects.push(subject);
         Ok(())
     }
@@ -225,11 +198,7 @@ fn revocation_lists(
                 check_use(position, Some(line), &list, provider)?;
                 lists.push(list);
             }
-            None => warnings.push(Warning::SkippedBlock {
-                role: Role::Crl,
-                label,
-                line,
-            }),
+            None => warnings.push(Warning::SkippedBlock { role: Role::Crl, label, line }),
         }
     }
     match lists.is_empty() {

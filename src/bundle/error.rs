@@ -161,10 +161,7 @@ impl BundleError {
     /// assert_eq!(error.display_with(&paths).to_string(), "/etc/tls/tls.crt: the file is empty");
     /// ```
     pub fn display_with<'a>(&'a self, paths: &'a Paths) -> impl fmt::Display + 'a {
-        Sentence {
-            error: self,
-            paths: Some(paths),
-        }
+        Sentence { error: self, paths: Some(paths) }
     }
 
     /// The file it is about. A mismatch is about two; this is the one with the key.
@@ -219,10 +216,7 @@ impl std::error::Error for BundleError {
 
 impl fmt::Display for BundleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sentence = Sentence {
-            error: self,
-            paths: None,
-        };
+        let sentence = Sentence { error: self, paths: None };
         sentence.fmt(f)
     }
 }
@@ -278,18 +272,11 @@ impl Found {
 
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counted = [
-            (self.certificates, "certificate"),
-            (self.private_keys, "private key"),
-            (self.crls, "X509 CRL"),
-        ];
+        let counted =
+            [(self.certificates, "certificate"), (self.private_keys, "private key"), (self.crls, "X509 CRL")];
         let mut separator = "";
         for (count, what) in counted.into_iter().filter(|(count, _)| *count > 0) {
-            write!(
-                f,
-                "{separator}{count} {what}{}",
-                if count == 1 { "" } else { "s" }
-            )?;
+            write!(f, "{separator}{count} {what}{}", if count == 1 { "" } else { "s" })?;
             separator = ", ";
         }
         for label in &self.others {
@@ -321,39 +308,20 @@ impl fmt::Display for Sentence<'_> {
         match self.error {
             BundleError::Pem { error, .. } => error.fmt(f),
             BundleError::NoCertificate { role, found } => {
-                write!(
-                    f,
-                    "no certificate found{}{}",
-                    But(found),
-                    missing_certificate_advice(*role, found)
-                )
+                write!(f, "no certificate found{}{}", But(found), missing_certificate_advice(*role, found))
             }
             BundleError::NoKey { role, found } => {
-                write!(
-                    f,
-                    "no private key found{}{}",
-                    But(found),
-                    missing_key_advice(*role, found)
-                )
+                write!(f, "no private key found{}{}", But(found), missing_key_advice(*role, found))
             }
             BundleError::SeveralKeys { lines, fitting, .. } => {
-                write!(
-                    f,
-                    "{} private keys (lines {}), expected one",
-                    lines.len(),
-                    Listed(lines)
-                )?;
+                write!(f, "{} private keys (lines {}), expected one", lines.len(), Listed(lines))?;
                 match fitting {
                     Some(fitting) => write!(f, ": number {fitting} fits the certificate, remove the others"),
                     None => f.write_str(", and none of them fits the certificate"),
                 }
             }
             BundleError::NotACertificate { position, line, .. } => {
-                write!(
-                    f,
-                    "{}certificate {position} is not a certificate: its DER is damaged",
-                    Line(*line)
-                )
+                write!(f, "{}certificate {position} is not a certificate: its DER is damaged", Line(*line))
             }
             BundleError::UnusableLeaf { version: 3 } => {
                 f.write_str("the leaf cannot be served by rustls: its extensions are damaged")
@@ -372,18 +340,9 @@ impl fmt::Display for Sentence<'_> {
                         Line(*line)
                     )
                 }
-                None => write!(
-                    f,
-                    "{}the private key is damaged: its DER is not a key",
-                    Line(*line)
-                ),
+                None => write!(f, "{}the private key is damaged: its DER is not a key", Line(*line)),
             },
-            BundleError::KeyEncodingDiffers {
-                line,
-                labelled,
-                found,
-                ..
-            } => write!(
+            BundleError::KeyEncodingDiffers { line, labelled, found, .. } => write!(
                 f,
                 "{}the label says {labelled} but the contents are {found}: was the label edited? \
                  (openssl pkey -in OLD -out NEW)",
@@ -394,16 +353,11 @@ impl fmt::Display for Sentence<'_> {
                 "unsupported key type {key_type}: the crypto provider in use cannot sign with it{}",
                 unsupported_advice(*key_type)
             ),
-            BundleError::KeyTooSmall {
-                key_type, minimum, ..
-            } => match key_type {
+            BundleError::KeyTooSmall { key_type, minimum, .. } => match key_type {
                 KeyType::Rsa { bits } => {
                     write!(f, "RSA key has {bits} bits, {minimum} needed: make a new key")
                 }
-                _ => write!(
-                    f,
-                    "{key_type} key is too small, {minimum} bits needed: make a new key"
-                ),
+                _ => write!(f, "{key_type} key is too small, {minimum} bits needed: make a new key"),
             },
             BundleError::KeyMismatch { key_role, key, leaf } => {
                 let certificate = match key_role {
@@ -416,10 +370,7 @@ impl fmt::Display for Sentence<'_> {
                      public key SHA-256 {key}, but the leaf has {leaf}"
                 )
             }
-            BundleError::LeafNotFirst {
-                position,
-                certificates,
-            } => write!(
+            BundleError::LeafNotFirst { position, certificates } => write!(
                 f,
                 "the key matches certificate {position} of {certificates}; the leaf must come first"
             ),
@@ -427,16 +378,8 @@ impl fmt::Display for Sentence<'_> {
                 f,
                 "line {line}: private key in a file of CA certificates: remove it, and replace the key if others read it"
             ),
-            BundleError::NotACa {
-                position,
-                line,
-                subject,
-                missing,
-            } => {
-                write!(
-                    f,
-                    "line {line}: certificate {position} ({subject}) is not a CA: {missing}"
-                )
+            BundleError::NotACa { position, line, subject, missing } => {
+                write!(f, "line {line}: certificate {position} ({subject}) is not a CA: {missing}")
             }
             BundleError::UnusableAnchor { position, line } => {
                 write!(

@@ -38,10 +38,7 @@ impl Identity {
             }
         }
         if chain.certificates.is_empty() {
-            return Err(BundleError::NoCertificate {
-                role: Role::Cert,
-                found,
-            });
+            return Err(BundleError::NoCertificate { role: Role::Cert, found });
         }
         let Some(key) = key else {
             return Self { chain, keys }.with_a_key(Role::Cert, found);
@@ -66,15 +63,8 @@ impl Identity {
             return Err(no_certificate());
         }
         Ok(Self {
-            chain: Chain {
-                lines: vec![None; certificates.len()],
-                certificates,
-            },
-            keys: vec![Key {
-                role: Role::Key,
-                line: None,
-                der,
-            }],
+            chain: Chain { lines: vec![None; certificates.len()], certificates },
+            keys: vec![Key { role: Role::Key, line: None, der }],
         })
     }
 
@@ -126,11 +116,7 @@ pub(super) struct Key {
 
 impl Key {
     fn new(role: Role, block: &Block) -> Option<Self> {
-        Some(Self {
-            role,
-            line: Some(block.line()),
-            der: Zeroizing::new(block.private_key()?.clone_key()),
-        })
+        Some(Self { role, line: Some(block.line()), der: Zeroizing::new(block.private_key()?.clone_key()) })
     }
 }
 
@@ -149,10 +135,6 @@ fn blocks(role: Role, text: &[u8]) -> Result<Vec<Block>, BundleError> {
 /// A block that is not wanted. `EC PARAMETERS` says nothing that the key behind it does not say again.
 fn skip(role: Role, block: &Block, warnings: &mut Vec<Warning>) {
     if block.label() != Label::EcParameters {
-        warnings.push(Warning::SkippedBlock {
-            role,
-            label: block.label(),
-            line: block.line(),
-        });
+        warnings.push(Warning::SkippedBlock { role, label: block.label(), line: block.line() });
     }
 }

@@ -64,12 +64,8 @@ impl KeyType {
     fn of_algorithm<'a>(algorithm: &'a [u8], modulus: impl FnOnce() -> Option<&'a [u8]>) -> Self {
         let mut algorithm = Reader::new(algorithm);
         match algorithm.expect(der::OID) {
-            Some(oid::RSA) => Self::Rsa {
-                bits: modulus().map_or(0, der::bits),
-            },
-            Some(oid::RSA_PSS) => Self::RsaPss {
-                bits: modulus().map_or(0, der::bits),
-            },
+            Some(oid::RSA) => Self::Rsa { bits: modulus().map_or(0, der::bits) },
+            Some(oid::RSA_PSS) => Self::RsaPss { bits: modulus().map_or(0, der::bits) },
             Some(oid::EC) => Self::of_ec_parameters(&mut algorithm),
             Some(oid::ED25519) => Self::Ed25519,
             Some(oid::ED448) => Self::Ed448,

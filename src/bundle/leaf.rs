@@ -134,16 +134,12 @@ impl Purposes {
     fn of(certificate: &X509Certificate<'_>) -> Self {
         let (server_auth, client_auth) = match certificate.extended_key_usage() {
             Ok(None) => (true, true),
-            Ok(Some(usage)) => (
-                usage.value.server_auth || usage.value.any,
-                usage.value.client_auth || usage.value.any,
-            ),
+            Ok(Some(usage)) => {
+                (usage.value.server_auth || usage.value.any, usage.value.client_auth || usage.value.any)
+            }
             Err(_) => (false, false),
         };
-        Self {
-            server_auth,
-            client_auth,
-        }
+        Self { server_auth, client_auth }
     }
 }
 
@@ -267,10 +263,7 @@ mod tests {
 
     #[test]
     fn validity_includes_both_ends() {
-        let validity = Validity {
-            not_before: 10,
-            not_after: 20,
-        };
+        let validity = Validity { not_before: 10, not_after: 20 };
         for (now, expected) in [
             (9, ValidityState::NotYetValid),
             (10, ValidityState::Valid),
@@ -284,26 +277,14 @@ mod tests {
 
     #[test]
     fn a_clock_at_zero_and_the_year_9999_work() {
-        let endless = Validity {
-            not_before: -1,
-            not_after: 253_402_300_799,
-        };
+        let endless = Validity { not_before: -1, not_after: 253_402_300_799 };
         assert_eq!(endless.at(at(0)), ValidityState::Valid);
         assert_eq!(endless.at(at(u64::MAX)), ValidityState::Expired);
-        let absurd = Validity {
-            not_before: i64::MIN,
-            not_after: i64::MAX,
-        };
+        let absurd = Validity { not_before: i64::MIN, not_after: i64::MAX };
         assert_eq!(absurd.at(at(u64::MAX)), ValidityState::Valid);
         assert_eq!(absurd.lifetime(), u64::try_from(i64::MAX).unwrap());
-        let reversed = Validity {
-            not_before: 20,
-            not_after: 10,
-        };
-        assert_eq!(
-            (reversed.at(at(15)), reversed.lifetime()),
-            (ValidityState::Expired, 0)
-        );
+        let reversed = Validity { not_before: 20, not_after: 10 };
+        assert_eq!((reversed.at(at(15)), reversed.lifetime()), (ValidityState::Expired, 0));
     }
 
     #[test]

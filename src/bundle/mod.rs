@@ -103,9 +103,7 @@ impl Bundle {
             rules::key_fits_leaf(&key, &certificates, &mut warnings)?;
             rules::warn(&certificates, now, &mut warnings);
             let leaf = certificates.first().map(Leaf::new).ok_or_else(no_certificate)?;
-            let not_after = certificates
-                .iter()
-                .map(|certificate| Validity::of(certificate).not_after);
+            let not_after = certificates.iter().map(|certificate| Validity::of(certificate).not_after);
             (leaf, not_after.min().unwrap_or(i64::MIN), key.signing)
         };
         let Chain { certificates, .. } = chain;
@@ -206,21 +204,12 @@ impl<'a> Material<'a> {
     /// A certificate chain and its key. Equal bytes are one file that was named twice, as
     /// [`combined`](Self::combined).
     pub fn new(cert: &'a [u8], key: &'a [u8]) -> Self {
-        Self {
-            key: (cert != key).then_some(key),
-            ..Self::combined(cert)
-        }
+        Self { key: (cert != key).then_some(key), ..Self::combined(cert) }
     }
 
     /// One file that holds chain and key, in any order.
     pub fn combined(file: &'a [u8]) -> Self {
-        Self {
-            cert: file,
-            key: None,
-            ca: None,
-            crl: None,
-            ocsp: None,
-        }
+        Self { cert: file, key: None, ca: None, crl: None, ocsp: None }
     }
 
     /// Adds the CA file.
@@ -232,19 +221,13 @@ impl<'a> Material<'a> {
     /// Adds the CRL file: PEM with any number of lists, or one list in DER.
     #[must_use]
     pub fn with_crl(self, crl: &'a [u8]) -> Self {
-        Self {
-            crl: Some(crl),
-            ..self
-        }
+        Self { crl: Some(crl), ..self }
     }
 
     /// Adds the OCSP response, DER.
     #[must_use]
     pub fn with_ocsp(self, response: &'a [u8]) -> Self {
-        Self {
-            ocsp: Some(response),
-            ..self
-        }
+        Self { ocsp: Some(response), ..self }
     }
 }
 
@@ -262,10 +245,7 @@ impl fmt::Debug for Material<'_> {
 }
 
 fn no_certificate() -> BundleError {
-    BundleError::NoCertificate {
-        role: crate::paths::Role::Cert,
-        found: Found::default(),
-    }
+    BundleError::NoCertificate { role: crate::paths::Role::Cert, found: Found::default() }
 }
 
 #[cfg(test)]

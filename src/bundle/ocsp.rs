@@ -42,10 +42,7 @@ mod tests {
     fn response(status: u8, oid: &[u8]) -> Vec<u8> {
         let typed = [element(der::OID, oid), element(der::OCTET_STRING, &[0x30, 0])].concat();
         let bytes = element(der::CONTEXT_0, &element(der::SEQUENCE, &typed));
-        element(
-            der::SEQUENCE,
-            &[element(der::ENUMERATED, &[status]), bytes].concat(),
-        )
+        element(der::SEQUENCE, &[element(der::ENUMERATED, &[status]), bytes].concat())
     }
 
     #[test]
@@ -54,10 +51,7 @@ mod tests {
         assert_eq!(check(&good), Ok(()));
         assert_eq!(check(b""), Err(OcspProblem::Empty));
         assert_eq!(check(b"-----BEGIN OCSP RESPONSE-----"), Err(OcspProblem::NotOcsp));
-        assert_eq!(
-            check(&response(3, ID_PKIX_OCSP_BASIC)),
-            Err(OcspProblem::Status(3))
-        );
+        assert_eq!(check(&response(3, ID_PKIX_OCSP_BASIC)), Err(OcspProblem::Status(3)));
         assert_eq!(check(&[0x30, 3, 10, 1, 6]), Err(OcspProblem::Status(6)));
         assert_eq!(check(&response(0, &[1, 2])), Err(OcspProblem::NotBasic));
         for cut in 0..good.len() {

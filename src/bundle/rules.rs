@@ -35,10 +35,7 @@ pub(super) fn leaf_is_usable(chain: &Chain, certificates: &[X509Certificate<'_>]
     let key_type = KeyType::of_spki(leaf.public_key().raw);
     key_is_large_enough(Role::Cert, key_type)?;
     match key_type {
-        KeyType::EcdsaExplicit => Err(BundleError::UnsupportedKey {
-            role: Role::Cert,
-            key_type,
-        }),
+        KeyType::EcdsaExplicit => Err(BundleError::UnsupportedKey { role: Role::Cert, key_type }),
         _ => Ok(()),
     }
 }
@@ -73,30 +70,20 @@ fn fitting_key(
 /// Security: the key is what its label says, large enough, and of a kind that the provider can sign with.
 fn load(key: &Key, provider: &CryptoProvider) -> Result<LoadedKey, BundleError> {
     let (role, line) = (key.role, key.line);
-    let (found, key_type) = identify(key.der.secret_der()).ok_or(BundleError::DamagedKey {
-        role,
-        line,
-        key_type: None,
-    })?;
+    let (found, key_type) =
+        identify(key.der.secret_der()).ok_or(BundleError::DamagedKey { role, line, key_type: None })?;
     if let Some(labelled) = KeyEncoding::named(&key.der)
         && labelled != found
     {
-        return Err(BundleError::KeyEncodingDiffers {
-            role,
-            line,
-            labelled,
-            found,
-        });
+        return Err(BundleError::KeyEncodingDiffers { role, line, labelled, found });
     }
     key_is_large_enough(role, key_type)?;
     // The provider's error is not passed on: its text says the same for all of these.
     match provider.key_provider.load_private_key(key.der.clone_key()) {
         Ok(signing) => Ok(LoadedKey { role, signing }),
-        Err(_) if is_common(key_type) => Err(BundleError::DamagedKey {
-            role,
-            line,
-            key_type: Some(key_type),
-        }),
+        Err(_) if is_common(key_type) => {
+            Err(BundleError::DamagedKey { role, line, key_type: Some(key_type) })
+        }
         Err(_) => Err(BundleError::UnsupportedKey { role, key_type }),
     }
 }
@@ -122,11 +109,7 @@ fn is_common(key_type: KeyType) -> bool {
 /// Requirements §6.1.5).
 fn key_is_large_enough(role: Role, key_type: KeyType) -> Result<(), BundleError> {
     match is_weak(key_type) {
-        true => Err(BundleError::KeyTooSmall {
-            role,
-            key_type,
-            minimum: SMALLEST_RSA,
-        }),
+        true => Err(BundleError::KeyTooSmall { role, key_type, minimum: SMALLEST_RSA }),
         false => Ok(()),
     }
 }
@@ -174,9 +157,7 @@ pub(super) fn warn(certificates: &[X509Certificate<'_>], now: UnixTime, warnings
     warnings
         .extend(others().filter_map(|(position, certificate)| weak_key(Role::Cert, position, certificate)));
     warnings.extend(
-        (1..)
-            .zip(certificates)
-            .filter_map(|(position, certificate)| weak_signature(position, certificate)),
+        (1..).zip(certificates).filter_map(|(position, certificate)| weak_signature(position, certificate)),
     );
     chain_order(certificates, warnings);
 }
@@ -216,22 +197,14 @@ fn chain_validity(position: usize, certificate: &X509Certificate<'_>, now: UnixT
 /// Courtesy: whoever has the key of an issuer can issue, but it is the peer who relies on it.
 pub(crate) fn weak_key(role: Role, position: usize, certificate: &X509Certificate<'_>) -> Option<Warning> {
     let key_type = KeyType::of_spki(certificate.public_key().raw);
-    is_weak(key_type).then_some(Warning::WeakKey {
-        role,
-        position,
-        key_type,
-    })
+    is_weak(key_type).then_some(Warning::WeakKey { role, position, key_type })
 }
 
 /// Courtesy: rustls peers verify no signature over SHA-1 or MD5. Nobody verifies that of a root.
 fn weak_signature(position: usize, certificate: &X509Certificate<'_>) -> Option<Warning> {
     let oid = certificate.signature_algorithm.algorithm.as_bytes();
     let (_, algorithm) = WEAK_SIGNATURES.iter().find(|(weak, _)| *weak == oid)?;
-    (!is_self_issued(certificate)).then_some(Warning::WeakSignature {
-        role: Role::Cert,
-        position,
-        algorithm,
-    })
+    (!is_self_issued(certificate)).then_some(Warning::WeakSignature { role: Role::Cert, position, algorithm })
 }
 
 /// Courtesy: each certificate is followed by its issuer, none is there twice, none is in vain.
@@ -246,10 +219,7 @@ fn chain_order(certificates: &[X509Certificate<'_>], warnings: &mut Vec<Warning>
         let is_first_of_its_kind = seen.insert(certificate.as_raw());
         if at > 0 {
             if !is_first_of_its_kind {
-                warnings.push(Warning::DuplicateCertificate {
-                    role: Role::Cert,
-                    position,
-                });
+                warnings.push(Warning::DuplicateCertificate { role: Role::Cert, position });
             } else if !related.contains(&at) {
                 warnings.push(Warning::UnrelatedCertificate { position });
             } else {
@@ -269,19 +239,13 @@ fn chain_order(certificates: &[X509Certificate<'_>], warnings: &mut Vec<Warning>
 fn related(certificates: &[X509Certificate<'_>]) -> HashSet<usize> {
     let mut by_subject: HashMap<&[u8], Vec<usize>> = HashMap::new();
     for (at, certificate) in certificates.iter().enumerate() {
-        by_subject
-            .entry(certificate.subject().as_raw())
-            .or_default()
-            .push(at);
+        by_subject.entry(certificate.subject().as_raw()).or_default().push(at);
     }
     let mut related = HashSet::from([0]);
     let mut open = vec![0];
     while let Some(certificate) = open.pop().and_then(|at: usize| certificates.get(at)) {
         // Taken out: each name is followed once, which keeps this linear.
-        for at in by_subject
-            .remove(certificate.issuer().as_raw())
-            .unwrap_or_default()
-        {
+        for at in by_subject.remove(certificate.issuer().as_raw()).unwrap_or_default() {
             if related.insert(at) {
                 open.push(at);
             }

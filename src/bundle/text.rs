@@ -150,12 +150,9 @@ mod tests {
 
     #[test]
     fn serials_lose_leading_zeros_but_not_all() {
-        for (octets, expected) in [
-            (&[0, 0x80, 1][..], "8001"),
-            (&[0], "00"),
-            (&[], ""),
-            (&[0, 0, 0x0a], "0a"),
-        ] {
+        for (octets, expected) in
+            [(&[0, 0x80, 1][..], "8001"), (&[0], "00"), (&[], ""), (&[0, 0, 0x0a], "0a")]
+        {
             assert_eq!(serial(octets), expected, "{octets:?}");
         }
     }
@@ -170,10 +167,6 @@ mod tests {
     #[test]
     fn hidden_and_reordering_characters_are_not_harmless() {
         assert!("Zürich 北京 *@!".chars().all(is_harmless));
-        assert!(
-            "\0\n\u{7f}\u{85}\u{200b}\u{202e}\u{2028}\u{feff}\u{e0041}"
-                .chars()
-                .all(|c| !is_harmless(c))
-        );
+        assert!("\0\n\u{7f}\u{85}\u{200b}\u{202e}\u{2028}\u{feff}\u{e0041}".chars().all(|c| !is_harmless(c)));
     }
 }

@@ -119,11 +119,7 @@ impl fmt::Display for Warning {
                 "key file: the crypto provider does not tell whether the key fits the certificate",
             ),
             Self::LeafExpired { validity } => {
-                write!(
-                    f,
-                    "certificate file: the leaf expired at {} (Unix time)",
-                    validity.not_after
-                )
+                write!(f, "certificate file: the leaf expired at {} (Unix time)", validity.not_after)
             }
             Self::LeafNotYetValid { validity } => {
                 write!(
@@ -134,16 +130,10 @@ impl fmt::Display for Warning {
             }
             Self::LeafIsCa => f.write_str("certificate file: the leaf is a CA certificate"),
             Self::PurposeMissing(purpose) => {
-                write!(
-                    f,
-                    "certificate file: the extended key usage of the leaf lacks {purpose}"
-                )
+                write!(f, "certificate file: the extended key usage of the leaf lacks {purpose}")
             }
             Self::ChainOutOfValidity { position } => {
-                write!(
-                    f,
-                    "certificate file: certificate {position} is expired or not yet valid"
-                )
+                write!(f, "certificate file: certificate {position} is expired or not yet valid")
             }
             Self::ChainOutOfOrder { position } => {
                 write!(
@@ -152,10 +142,7 @@ impl fmt::Display for Warning {
                 )
             }
             Self::RootInChain { position } => {
-                write!(
-                    f,
-                    "certificate file: certificate {position} is a root: peers do not need it"
-                )
+                write!(f, "certificate file: certificate {position} is a root: peers do not need it")
             }
             Self::DuplicateCertificate { role, position } => {
                 write!(f, "{role}: certificate {position} is there twice")
@@ -166,22 +153,11 @@ impl fmt::Display for Warning {
                     "certificate file: certificate {position} did not issue any certificate of the chain"
                 )
             }
-            Self::WeakKey {
-                role,
-                position,
-                key_type,
-            } => {
+            Self::WeakKey { role, position, key_type } => {
                 write!(f, "{role}: certificate {position} has a weak key: {key_type}")
             }
-            Self::WeakSignature {
-                role,
-                position,
-                algorithm,
-            } => {
-                write!(
-                    f,
-                    "{role}: certificate {position} has a weak signature: {algorithm}"
-                )
+            Self::WeakSignature { role, position, algorithm } => {
+                write!(f, "{role}: certificate {position} has a weak signature: {algorithm}")
             }
             Self::AnchorOutOfValidity { position, subject } => {
                 write!(

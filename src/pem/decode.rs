@@ -23,11 +23,7 @@ pub(super) fn block(section: &Section<'_>) -> Result<Block, Error> {
         }
         None => Der::Unread,
     };
-    Ok(Block {
-        label: section.label,
-        line: section.line,
-        der,
-    })
+    Ok(Block { label: section.label, line: section.line, der })
 }
 
 /// Labels that hold what somebody wanted read, in a form that is not read here.
@@ -84,10 +80,7 @@ fn check_base64(section: &Section<'_>) -> Result<(), Error> {
         }
     }
     if symbols == 0 {
-        let problem = Problem::EmptyBlock {
-            block: section.number,
-            label: section.label,
-        };
+        let problem = Problem::EmptyBlock { block: section.number, label: section.label };
         return Err(Error::at(section.line, problem));
     }
     match (symbols % 4, padding) {
@@ -101,14 +94,8 @@ fn not_base64(section: &Section<'_>, at: usize) -> Error {
     let before = section.body.get(..at).unwrap_or(section.body);
     let lines = super::scan::Lines::new(before).count();
     let starts_line = matches!(before.last(), Some(b'\n' | b'\r'));
-    let problem = Problem::Base64 {
-        block: section.number,
-        label: section.label,
-    };
-    let line = section
-        .line
-        .saturating_add(lines.max(1))
-        .saturating_add(usize::from(starts_line));
+    let problem = Problem::Base64 { block: section.number, label: section.label };
+    let line = section.line.saturating_add(lines.max(1)).saturating_add(usize::from(starts_line));
     Error::at(line, problem)
 }
 
@@ -135,17 +122,12 @@ fn der(section: &Section<'_>, label: &str) -> Result<Der, Error> {
 
 /// The block as every reader understands it. One allocation: a key leaves no copies behind.
 fn normalised(body: &[u8], label: &str) -> Zeroizing<Vec<u8>> {
-    let markers = "-----BEGIN -----\n\n-----END -----\n"
-        .len()
-        .saturating_add(label.len().saturating_mul(2));
+    let markers = "-----BEGIN -----\n\n-----END -----\n".len().saturating_add(label.len().saturating_mul(2));
     let mut text = Zeroizing::new(Vec::with_capacity(body.len().saturating_add(markers)));
     text.extend_from_slice(b"-----BEGIN ");
     text.extend_from_slice(label.as_bytes());
     text.extend_from_slice(b"-----\n");
-    text.extend(
-        body.iter()
-            .filter(|byte| !byte.is_ascii_whitespace() && **byte != 0x0b),
-    );
+    text.extend(body.iter().filter(|byte| !byte.is_ascii_whitespace() && **byte != 0x0b));
     text.extend_from_slice(b"\n-----END ");
     text.extend_from_slice(label.as_bytes());
     text.extend_from_slice(b"-----\n");

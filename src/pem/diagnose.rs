@@ -23,10 +23,7 @@ pub(super) fn binary(text: &[u8]) -> Result<(), Error> {
             let before = body.get(..at).unwrap_or_default();
             let lines = super::scan::Lines::new(before).count();
             let starts_line = matches!(before.last(), None | Some(b'\n' | b'\r'));
-            Err(Error::at(
-                lines.saturating_add(usize::from(starts_line)),
-                Problem::Nul,
-            ))
+            Err(Error::at(lines.saturating_add(usize::from(starts_line)), Problem::Nul))
         }
     }
 }
@@ -76,6 +73,5 @@ fn der_content(text: &[u8]) -> DerContent {
 }
 
 fn starts_with_ignoring_case(text: &[u8], start: &[u8]) -> bool {
-    text.get(..start.len())
-        .is_some_and(|head| head.eq_ignore_ascii_case(start))
+    text.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
 }

@@ -25,10 +25,7 @@ impl Error {
     }
 
     pub(super) fn at(line: usize, problem: Problem) -> Self {
-        Self {
-            problem,
-            line: Some(line),
-        }
+        Self { problem, line: Some(line) }
     }
 
     pub(super) fn whole(problem: Problem) -> Self {

@@ -85,12 +85,10 @@ fn damaged(line: &[u8]) -> Result<Line<'_>, Problem> {
 }
 
 fn keyword(words: &[u8]) -> Option<(Marker, &[u8])> {
-    [(Marker::Begin, &b"BEGIN"[..]), (Marker::End, b"END")]
-        .into_iter()
-        .find_map(|(marker, keyword)| {
-            let (start, rest) = words.split_at_checked(keyword.len())?;
-            start.eq_ignore_ascii_case(keyword).then_some((marker, rest))
-        })
+    [(Marker::Begin, &b"BEGIN"[..]), (Marker::End, b"END")].into_iter().find_map(|(marker, keyword)| {
+        let (start, rest) = words.split_at_checked(keyword.len())?;
+        start.eq_ignore_ascii_case(keyword).then_some((marker, rest))
+    })
 }
 
 fn trim_start_dashes(mut line: &[u8]) -> &[u8] {

@@ -113,10 +113,7 @@ impl Block {
 
 impl fmt::Debug for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Block")
-            .field("label", &self.label)
-            .field("line", &self.line)
-            .finish_non_exhaustive()
+        f.debug_struct("Block").field("label", &self.label).field("line", &self.line).finish_non_exhaustive()
     }
 }
 

@@ -30,17 +30,10 @@ pub(super) fn sections(text: &[u8]) -> Result<Vec<Section<'_>>, Error> {
             }
             (Ok(Line::Text), None) => {}
             (Ok(Line::Begin(label)), None) => {
-                open = Some(Open {
-                    label,
-                    line: line.number,
-                    rest: line.rest,
-                });
+                open = Some(Open { label, line: line.number, rest: line.rest });
             }
             (Ok(Line::Begin(_)), Some(cut)) => {
-                let problem = Problem::BeginInside {
-                    block: number,
-                    begun: cut.line,
-                };
+                let problem = Problem::BeginInside { block: number, begun: cut.line };
                 return Err(Error::at(line.number, problem));
             }
             (Ok(Line::End(_)), None) => return Err(Error::at(line.number, Problem::EndWithoutBegin)),
@@ -74,20 +67,12 @@ impl<'a> Open<'a> {
     fn close(&self, number: usize, end_label: &[u8], end: &NumberedLine<'a>) -> Result<Section<'a>, Error> {
         let label = Label::from_text(self.label);
         if end_label != self.label {
-            let problem = Problem::LabelsDiffer {
-                block: number,
-                begin: label,
-                end: Label::from_text(end_label),
-            };
+            let problem =
+                Problem::LabelsDiffer { block: number, begin: label, end: Label::from_text(end_label) };
             return Err(Error::at(end.number, problem));
         }
         let length = self.rest.len().saturating_sub(end.from_here.len());
-        Ok(Section {
-            label,
-            number,
-            line: self.line,
-            body: self.rest.get(..length).unwrap_or_default(),
-        })
+        Ok(Section { label, number, line: self.line, body: self.rest.get(..length).unwrap_or_default() })
     }
 }
 
@@ -97,9 +82,7 @@ fn is_stray_base64(line: &[u8]) -> bool {
     let line = line.trim_ascii();
     line.len() >= 60
         && line.starts_with(b"MI")
-        && line
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(byte))
+        && line.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(byte))
 }
 
 /// One line, without what ends it.
@@ -120,10 +103,7 @@ pub(super) struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     pub(super) fn new(text: &'a [u8]) -> Self {
-        Self {
-            rest: text,
-            number: 0,
-        }
+        Self { rest: text, number: 0 }
     }
 }
 
@@ -135,22 +115,12 @@ impl<'a> Iterator for Lines<'a> {
             return None;
         }
         let from_here = self.rest;
-        let length = from_here
-            .iter()
-            .position(|byte| matches!(byte, b'\n' | b'\r'))
-            .unwrap_or(from_here.len());
+        let length =
+            from_here.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(from_here.len());
         let (text, behind) = from_here.split_at_checked(length)?;
-        self.rest = behind
-            .strip_prefix(b"\r\n")
-            .or_else(|| behind.get(1..))
-            .unwrap_or_default();
+        self.rest = behind.strip_prefix(b"\r\n").or_else(|| behind.get(1..)).unwrap_or_default();
         self.number = self.number.saturating_add(1);
-        Some(NumberedLine {
-            number: self.number,
-            text,
-            from_here,
-            rest: self.rest,
-        })
+        Some(NumberedLine { number: self.number, text, from_here, rest: self.rest })
     }
 }
 

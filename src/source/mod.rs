@@ -20,7 +20,7 @@ pub use error::ReadError;
 pub(crate) use trace::{Found, Trace};
 pub(crate) use walk::Walk;
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
@@ -31,7 +31,7 @@ use crate::paths::{Paths, Role};
 
 /// The bytes of one generation, with the state of the disk that they were read from.
 pub(crate) struct Snapshot {
-    pub(crate) trace: Trace,
+    trace: Trace,
     files: Vec<FileBytes>,
 }
 
@@ -42,6 +42,15 @@ struct FileBytes {
 }
 
 impl Snapshot {
+    pub(crate) fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// Lets the bytes go.
+    pub(crate) fn into_trace(self) -> Trace {
+        self.trace
+    }
+
     /// The bytes of the file that plays `role`; `None` where it is absent.
     pub(crate) fn bytes(&self, role: Role) -> Option<&[u8]> {
         self.files.iter().find(|file| file.role == role).map(|file| file.bytes.as_slice())
@@ -93,7 +102,7 @@ pub(crate) fn read<D: Disk>(disk: &D, paths: &Paths) -> Result<Snapshot, (Trace,
 /// Why one attempt gave nothing.
 enum Torn {
     /// The disk moved on meanwhile: start over.
-    Moved(std::path::PathBuf),
+    Moved(PathBuf),
     Failed(ReadError),
 }
 

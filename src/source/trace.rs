@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::disk::{Disk, FileKind, Identity, Inode, Status, Timestamp};
+use super::disk::{Disk, Identity, Inode, Status, Timestamp};
 
 /// Every name that was looked up on the way to every configured file, with the answer.
 ///

@@ -191,7 +191,7 @@ impl<'d, D: Disk> Walk<'d, D> {
     }
 
     fn path_of(&self, node: usize) -> &Path {
-        self.nodes.get(node).map_or(Path::new("/"), |node| &node.path)
+        self.nodes.get(node).map_or_else(|| Path::new("/"), |node| &node.path)
     }
 
     #[cfg(not(test))]

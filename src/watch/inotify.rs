@@ -45,7 +45,7 @@ pub(crate) fn open() -> io::Result<(Reader, Armer)> {
 
 impl Reader {
     /// Waits until there is something to read, or `wake` is readable. Says which: true for `wake`.
-    pub(crate) fn wait(&mut self, wake: &OwnedFd) -> io::Result<bool> {
+    pub(crate) fn wait(&self, wake: &OwnedFd) -> io::Result<bool> {
         let mut fds = [
             PollFd::new(&self.inotify, PollFlags::IN),
             PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN),

@@ -8,14 +8,14 @@ mod plan;
 
 pub(crate) use plan::{Depth, Difference, Plan, SlotId, WatchedDir};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
@@ -78,10 +78,17 @@ pub(crate) enum Notice {
 }
 
 /// The plan of all slots, armed at the kernel, and the thread that listens to it.
+#[derive(Debug)]
 pub(crate) struct Watch {
     shared: Arc<Shared>,
-    wake: Option<File>,
-    thread: Option<Thread>,
+    listener: Mutex<Option<Listener>>,
+}
+
+/// The thread, and what wakes it.
+#[derive(Debug)]
+struct Listener {
+    wake: File,
+    thread: Thread,
 }
 
 struct Shared {
@@ -89,35 +96,50 @@ struct Shared {
     sender: Sender<Touched>,
     /// The receiver was too slow to be told which slots were touched.
     overrun: AtomicBool,
-    overflows: std::sync::atomic::AtomicU64,
+    overflows: AtomicU64,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("overflows", &self.overflows).finish_non_exhaustive()
+    }
 }
 
 struct State {
     plan: Plan,
     armer: Option<kernel::Armer>,
+    /// Why there is no armer, although one is wanted.
+    failure: Option<WatchFailure>,
+    /// A directory could not be watched: said once.
+    dir_failure_said: bool,
 }
 
 impl Watch {
-    /// Starts the thread, unless polling is wanted or the kernel refuses; the refusal is returned beside.
-    pub(crate) fn start(backend: Backend) -> (Self, Receiver<Touched>, Option<WatchFailure>) {
+    /// Starts the thread, unless polling is wanted or the kernel refuses.
+    pub(crate) fn start(backend: Backend) -> (Self, Receiver<Touched>) {
         let (sender, receiver) = crossbeam_channel::bounded(CHANNEL);
+        let state = State { plan: Plan::default(), armer: None, failure: None, dir_failure_said: false };
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { plan: Plan::default(), armer: None }),
+            state: Mutex::new(state),
             sender,
             overrun: AtomicBool::new(false),
-            overflows: std::sync::atomic::AtomicU64::new(0),
+            overflows: AtomicU64::new(0),
         });
-        let mut watch = Self { shared, wake: None, thread: None };
-        let failure = match backend {
-            Backend::Auto => watch.listen().err().map(|error| WatchFailure::of_instance(&error)),
+        let listener = match backend {
             Backend::Poll => None,
+            Backend::Auto => listen(&shared).map_err(|error| shared.fail(&error)).ok(),
         };
-        (watch, receiver, failure)
+        (Self { shared, listener: Mutex::new(listener) }, receiver)
     }
 
     /// Whether the kernel tells of changes.
     pub(crate) fn listens(&self) -> bool {
         self.shared.state.lock().armer.is_some()
+    }
+
+    /// Why the kernel does not tell of changes, where it was asked to.
+    pub(crate) fn failure(&self) -> Option<WatchFailure> {
+        self.shared.state.lock().failure.clone()
     }
 
     /// Whether slots were touched that nobody could be told of; asking forgets it.
@@ -130,8 +152,7 @@ impl Watch {
     /// Says whether something is watched that was not before: what happened to it until now has no event.
     pub(crate) fn set(&self, slot: SlotId, trace: &Trace) -> Armed {
         let mut state = self.shared.state.lock();
-        let State { plan, armer } = &mut *state;
-        let Some(armer) = armer else {
+        let State { plan, armer: Some(armer), dir_failure_said, .. } = &mut *state else {
             return Armed { newly: false, failure: None };
         };
         let Difference { arm, release } = plan.set(slot, trace);
@@ -142,11 +163,16 @@ impl Watch {
                 Ok(()) => armed.newly = true,
                 Err(error) => {
                     plan.lost(&dir);
-                    // A directory that is gone by now is no failure: the next resolution sees it.
-                    if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
-                        armed.failure = Some(WatchFailure::of_dir(&dir, &error));
+                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+                        // It is gone by now: to be resolved once more.
+                        armed.newly = true;
+                        continue;
                     }
-                    armed.newly |= armed.failure.is_none();
+                    let failure = WatchFailure::of_dir(&dir, &error);
+                    if !std::mem::replace(dir_failure_said, true) {
+                        warn!("{failure}; what lies there is polled");
+                    }
+                    armed.failure = Some(failure);
                 }
             }
         }
@@ -168,57 +194,60 @@ impl Watch {
         }
     }
 
-    fn listen(&mut self) -> io::Result<()> {
-        let (reader, armer) = kernel::open()?;
-        let (wake, waker) = sys::wake_pipe()?;
-        self.shared.state.lock().armer = Some(armer);
-        let shared = Arc::clone(&self.shared);
-        let thread = Thread::spawn("tls-watch", move || listen(reader, &wake, &shared));
-        if thread.is_err() {
-            self.shared.state.lock().armer = None;
-        }
-        self.thread = Some(thread?);
-        self.wake = Some(waker);
-        Ok(())
-    }
-
     /// Whether the thread is there, if there has to be one.
     pub(crate) fn is_alive(&self) -> bool {
-        self.thread.as_ref().is_none_or(Thread::is_alive)
+        self.listener.lock().as_ref().is_none_or(|listener| listener.thread.is_alive())
     }
 
-    /// Ends the thread and closes the descriptors.
-    pub(crate) fn stop(&mut self, deadline: Instant) {
-        if let Some(mut wake) = self.wake.take() {
+    /// Ends the thread and closes its descriptors.
+    pub(crate) fn stop(&self, deadline: Instant) {
+        let listener = self.listener.lock().take();
+        if let Some(Listener { mut wake, thread }) = listener {
             // A full pipe wakes as well.
             wake.write_all(b"!").ok();
-        }
-        if let Some(thread) = self.thread.take() {
             thread.join(deadline);
         }
     }
 }
 
-fn listen(mut reader: kernel::Reader, wake: &OwnedFd, shared: &Shared) {
-    loop {
-        let notices = match reader.wait(wake) {
-            Ok(true) => return,
-            Ok(false) => reader.read(),
-            Err(error) => Err(error),
-        };
-        match notices {
-            Ok(notices) => shared.tell(notices),
-            Err(error) => {
-                warn!("the kernel no longer tells of changes ({error}); polling from now on");
-                shared.state.lock().armer = None;
-                shared.send(Touched::Everything { at: Instant::now() });
-                return;
-            }
-        }
-    }
+/// Opens the kernel's queue and starts the thread that reads it.
+fn listen(shared: &Arc<Shared>) -> io::Result<Listener> {
+    let (reader, armer) = kernel::open()?;
+    let (woken, wake) = sys::wake_pipe()?;
+    let for_thread = Arc::clone(shared);
+    let thread = Thread::spawn("tls-watch", move || for_thread.read_on(reader, &woken))?;
+    shared.state.lock().armer = Some(armer);
+    Ok(Listener { wake, thread })
 }
 
 impl Shared {
+    /// The thread: reads until it is woken for good.
+    fn read_on(&self, mut reader: kernel::Reader, wake: &OwnedFd) {
+        loop {
+            let notices = match reader.wait(wake) {
+                Ok(true) => return,
+                Ok(false) => reader.read(),
+                Err(error) => Err(error),
+            };
+            match notices {
+                Ok(notices) => self.tell(notices),
+                Err(error) => {
+                    self.fail(&error);
+                    return self.send(Touched::Everything { at: Instant::now() });
+                }
+            }
+        }
+    }
+
+    /// The kernel does not tell of changes, or no longer.
+    fn fail(&self, error: &io::Error) {
+        let failure = WatchFailure::of_instance(error);
+        warn!("{failure}; polling instead");
+        let mut state = self.state.lock();
+        state.armer = None;
+        state.failure = Some(failure);
+    }
+
     /// Maps a batch of events to slots. One touch a slot and batch is enough.
     fn tell(&self, notices: Vec<Notice>) {
         let at = Instant::now();
@@ -226,11 +255,11 @@ impl Shared {
         let mut lost = false;
         {
             let mut state = self.state.lock();
-            let State { plan, armer: Some(armer) } = &mut *state else {
+            let State { plan, armer: Some(armer), .. } = &mut *state else {
                 return;
             };
             for notice in notices {
-                let mut touch_all = |slots: std::collections::BTreeSet<SlotId>, touch: Touch| {
+                let mut touch_all = |slots: BTreeSet<SlotId>, touch: Touch| {
                     for slot in slots {
                         let strongest = touched.entry(slot).or_insert(touch);
                         *strongest = touch.max(*strongest);

@@ -108,15 +108,6 @@ impl Plan {
         }
     }
 
-    /// How many directories are wanted.
-    pub(crate) fn len(&self) -> usize {
-        self.dirs.len()
-    }
-
-    pub(crate) fn slots(&self) -> impl Iterator<Item = SlotId> {
-        self.slots.keys().copied()
-    }
-
     /// How deep the directory has to be armed now, if it is not armed so already.
     fn add(&mut self, slot: SlotId, dir: &WatchedDir, name: &OsStr, depth: Depth) -> Option<Depth> {
         let interest = self.dirs.entry(dir.clone()).or_insert_with(|| Interest {

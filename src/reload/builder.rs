@@ -1,0 +1,281 @@
+//! How a reloader is set up and started.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::time_provider::TimeProvider;
+
+use super::Reloader;
+use super::health::Status;
+use super::schedule::Timing;
+use super::slot::{Shared, Slot};
+use super::watcher::Watcher;
+use super::worker::Command;
+use crate::events::{Event, Gate, Listeners, Swap};
+use crate::load::LoadError;
+use crate::paths::Paths;
+use crate::server::{ClientAuth, ConfigError, ServerSettings};
+use crate::store::Store;
+use crate::watch::Backend;
+
+/// Sets up a [`Reloader`]; made by [`Reloader::builder`].
+#[must_use = "nothing happens until `start`"]
+pub struct ReloaderBuilder {
+    paths: Paths,
+    identity: String,
+    client_auth: ClientAuth,
+    alpn: Vec<Vec<u8>>,
+    provider: Option<Arc<CryptoProvider>>,
+    time_provider: Option<Arc<dyn TimeProvider>>,
+    adjust: Option<Adjust>,
+    watcher: Option<Watcher>,
+    backend: Backend,
+    timing: Timing,
+    poll: Duration,
+    absence: Absence,
+    listeners: Listeners,
+}
+
+type Adjust = Box<dyn Fn(&mut ServerConfig) + Send + Sync>;
+
+/// What to do when there is nothing good to load at start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absence {
+    Refused,
+    Allowed,
+}
+
+impl ReloaderBuilder {
+    pub(super) fn new(paths: Paths) -> Self {
+        Self {
+            paths,
+            identity: "default".into(),
+            client_auth: ClientAuth::None,
+            alpn: Vec::new(),
+            provider: None,
+            time_provider: None,
+            adjust: None,
+            watcher: None,
+            backend: Backend::Auto,
+            timing: Timing::default(),
+            poll: POLL,
+            absence: Absence::Refused,
+            listeners: Listeners::default(),
+        }
+    }
+
+    /// The label of metrics and logs. Default: "default".
+    pub fn identity(mut self, identity: impl Into<String>) -> Self {
+        self.identity = identity.into();
+        self
+    }
+
+    /// Whether clients are verified against the CA file. Default: they are not.
+    pub fn client_auth(mut self, client_auth: ClientAuth) -> Self {
+        self.client_auth = client_auth;
+        self
+    }
+
+    /// The application protocols, most wanted first (RFC 7301). Default: none.
+    pub fn alpn<P: Into<Vec<u8>>>(mut self, protocols: impl IntoIterator<Item = P>) -> Self {
+        self.alpn = protocols.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The crypto provider. Default: that of the process if one is installed, else the one of the crate's
+    /// feature `ring`, else that of `aws-lc-rs`. None is ever installed for the process.
+    pub fn provider(mut self, provider: Arc<CryptoProvider>) -> Self {
+        self.provider = Some(provider);
+        self
+    }
+
+    /// The clock that certificates are judged by, ours and the peers'. Default: that of the operating system.
+    pub fn time_provider(mut self, time_provider: Arc<dyn TimeProvider>) -> Self {
+        self.time_provider = Some(time_provider);
+        self
+    }
+
+    /// Changes the `ServerConfig` of each generation before it is used. Runs on the reload thread, the first
+    /// time in [`ReloaderBuilder::start`]. The session storage is set afterwards.
+    pub fn adjust_server(mut self, adjust: impl Fn(&mut ServerConfig) + Send + Sync + 'static) -> Self {
+        self.adjust = Some(Box::new(adjust));
+        self
+    }
+
+    /// Shares the threads of `watcher`. Default: two threads of its own.
+    pub fn watcher(mut self, watcher: &Watcher) -> Self {
+        self.watcher = Some(watcher.clone());
+        self
+    }
+
+    /// How changes are noticed, if it has its own watcher. Default: [`Backend::Auto`].
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
+        self
+    }
+
+    /// How often the disk is compared although no event came. It is the upper bound for noticing what the
+    /// kernel does not tell. Default: 10 s.
+    pub fn resync_interval(mut self, interval: Duration) -> Self {
+        self.timing.period = interval.max(SHORTEST);
+        self
+    }
+
+    /// How often files are polled where the kernel has no events. Default: 2 s.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.poll = interval.max(SHORTEST);
+        self
+    }
+
+    /// Starts even if there is nothing good to load: until there is, every handshake is refused, and
+    /// [`Health::Absent`](super::Health::Absent) says so. Default: [`ReloaderBuilder::start`] fails.
+    pub fn allow_absent(mut self) -> Self {
+        self.absence = Absence::Allowed;
+        self
+    }
+
+    /// Called after each swap, on the reload thread: nothing is reloaded until it returns. Not called for
+    /// the generation that was loaded at start.
+    pub fn on_swap(mut self, callback: impl Fn(&Swap) + Send + Sync + 'static) -> Self {
+        self.listeners.on_swap.push(Box::new(callback));
+        self
+    }
+
+    /// Called for every event, on the reload thread: nothing is reloaded until it returns.
+    pub fn on_event(mut self, callback: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.listeners.on_event.push(Box::new(callback));
+        self
+    }
+
+    /// Loads once, on this thread, then watches.
+    ///
+    /// A load that fails is tried again for up to 1 s: the process may have been started in the middle of a
+    /// rotation.
+    ///
+    /// # Errors
+    ///
+    /// - [`StartError::Load`] if there is nothing good to load, unless that is allowed.
+    /// - [`StartError::NoProvider`] if there is no crypto provider.
+    /// - [`StartError::Config`] if the crypto provider cannot be used.
+    /// - [`StartError::CurrentDir`] if a path is relative and the current directory cannot be had.
+    /// - [`StartError::Thread`] if no thread can be started.
+    pub fn start(self) -> Result<Reloader, StartError> {
+        let paths = absolute(self.paths, self.client_auth)?;
+        let provider = self.provider.or_else(default_provider).ok_or(StartError::NoProvider)?;
+        let mut settings =
+            ServerSettings::new(provider).with_client_auth(self.client_auth).with_alpn(self.alpn);
+        if let Some(adjust) = self.adjust {
+            settings = settings.with_adjustment(adjust);
+        }
+        if let Some(time_provider) = &self.time_provider {
+            settings = settings.with_time_provider(Arc::clone(time_provider));
+        }
+        let store = Arc::new(Store::new(settings).map_err(StartError::Config)?);
+        let watcher = match self.watcher {
+            Some(watcher) => watcher,
+            None => Watcher::start(self.backend).map_err(StartError::Thread)?,
+        };
+        let shared = Arc::new(Shared {
+            id: watcher.new_slot(),
+            identity: self.identity,
+            store,
+            listeners: self.listeners,
+            gate: Gate::default(),
+            time_provider: self.time_provider,
+            status: Mutex::new(Status::default()),
+        });
+        let mut slot = Slot::new(Arc::clone(&shared), paths, self.timing, self.poll);
+        match (load_patiently(&mut slot), self.absence) {
+            (Ok(()), _) => {}
+            (Err(error), Absence::Allowed) => slot.begins_without(error),
+            (Err(error), Absence::Refused) => {
+                watcher.release(Instant::now() + super::watcher::PATIENCE);
+                return Err(StartError::Load(error));
+            }
+        }
+        watcher.send(Command::Add(Box::new(slot)));
+        Ok(Reloader::new(shared, watcher))
+    }
+}
+
+impl fmt::Debug for ReloaderBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReloaderBuilder")
+            .field("paths", &self.paths)
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a reloader did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// There is nothing good to load.
+    #[error(transparent)]
+    Load(LoadError),
+    /// No crypto provider: none was given, none is installed, and the crate was built without one.
+    #[error("no crypto provider: give one to the builder, or build with the feature `ring` or `aws-lc-rs`")]
+    NoProvider,
+    /// The crypto provider cannot be used.
+    #[error(transparent)]
+    Config(ConfigError),
+    /// A path is relative, and there is no current directory.
+    #[error("a path is relative, and the current directory cannot be had")]
+    CurrentDir(#[source] io::Error),
+    /// A thread could not be started.
+    #[error("a thread could not be started")]
+    Thread(#[source] io::Error),
+}
+
+fn absolute(paths: Paths, client_auth: ClientAuth) -> Result<Paths, StartError> {
+    let paths = if client_auth == ClientAuth::None { paths } else { paths.require_ca() };
+    if paths.files().all(|(_, path, _)| path.is_absolute()) {
+        return Ok(paths);
+    }
+    let current = std::env::current_dir().map_err(StartError::CurrentDir)?;
+    Ok(paths.absolute_from(&current))
+}
+
+/// Tries a few times: 50 ms, doubling, within 1 s.
+fn load_patiently(slot: &mut Slot) -> Result<(), LoadError> {
+    let mut pause = Duration::from_millis(50);
+    let mut result = slot.first_load();
+    for _ in 1..START_ATTEMPTS {
+        if result.is_ok() {
+            break;
+        }
+        thread::park_timeout(pause);
+        pause *= 2;
+        result = slot.first_load();
+    }
+    result
+}
+
+fn default_provider() -> Option<Arc<CryptoProvider>> {
+    if let Some(installed) = CryptoProvider::get_default() {
+        return Some(Arc::clone(installed));
+    }
+    #[cfg(feature = "ring")]
+    let built_in = Some(Arc::new(rustls::crypto::ring::default_provider()));
+    #[cfg(all(feature = "aws-lc-rs", not(feature = "ring")))]
+    let built_in = Some(Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    #[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
+    let built_in = None;
+    built_in
+}
+
+/// The poll period where there are no events.
+const POLL: Duration = Duration::from_secs(2);
+
+/// Shorter intervals would only burn CPU.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// Tries at start, the first included.
+const START_ATTEMPTS: u32 = 5;

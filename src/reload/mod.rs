@@ -1,0 +1,218 @@
+//! Keeps a store fresh from files: the schedule, the threads, and the handle to them.
+
+mod builder;
+mod health;
+mod schedule;
+mod slot;
+mod tracker;
+mod watcher;
+mod worker;
+
+pub use builder::{ReloaderBuilder, StartError};
+pub use health::{Health, Stats};
+pub use watcher::Watcher;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+
+use self::slot::Shared;
+use self::tracker::Loaded;
+use self::watcher::PATIENCE;
+use self::worker::Command;
+use crate::events::Event;
+use crate::generation::Generation;
+use crate::load::LoadError;
+use crate::paths::Paths;
+use crate::resolver::Resolver;
+use crate::store::Store;
+
+/// Keeps the certificate, key and trust of one identity as fresh as the files on disk.
+///
+/// A clone is another handle to the same identity. With the last one, watching ends; what was handed out
+/// (configs, resolvers, generations) stays usable and is no longer renewed.
+///
+/// ```no_run
+/// use rustls_reload::{Paths, Reloader};
+///
+/// let reloader = Reloader::builder(Paths::secret("/etc/tls")).alpn(["http/1.1"]).start()?;
+/// // For each accepted connection: the newest certificate, one pointer load.
+/// let config = reloader.server_config();
+/// # Ok::<(), rustls_reload::StartError>(())
+/// ```
+#[derive(Clone)]
+pub struct Reloader {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    /// `None` after shutdown.
+    watcher: Mutex<Option<Watcher>>,
+}
+
+impl Reloader {
+    /// Begins to set up a reloader for the files of `paths`.
+    pub fn builder(paths: Paths) -> ReloaderBuilder {
+        ReloaderBuilder::new(paths)
+    }
+
+    fn new(shared: Arc<Shared>, watcher: Watcher) -> Self {
+        Self { inner: Arc::new(Inner { shared, watcher: Mutex::new(Some(watcher)) }) }
+    }
+
+    /// The generation that is served; `None` while there is none.
+    pub fn current(&self) -> Option<Arc<Generation>> {
+        self.store().current()
+    }
+
+    /// The config for one new connection: one pointer load, no lock, no disk.
+    ///
+    /// While there is no certificate, a config that refuses every handshake.
+    pub fn server_config(&self) -> Arc<ServerConfig> {
+        self.store().server_config()
+    }
+
+    /// A resolver for a `ServerConfig` that somebody else makes and keeps; see [`Resolver`] for its limits.
+    pub fn resolver(&self) -> Arc<Resolver> {
+        Arc::new(Resolver::new(Arc::clone(self.store())))
+    }
+
+    /// Where the generations are published.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.inner.shared.store
+    }
+
+    /// Reads the files now, whatever the events say, and blocks until that is done.
+    ///
+    /// # Errors
+    ///
+    /// - [`ReloadError::Load`] if what is on the disk cannot be served; the last good generation stays.
+    /// - [`ReloadError::OnReloadThread`] from a callback: it would wait for itself.
+    /// - [`ReloadError::Stopped`] after shutdown, or if the reload thread is gone.
+    pub fn reload_now(&self) -> Result<Reloaded, ReloadError> {
+        let watcher = self.inner.watcher.lock().clone().ok_or(ReloadError::Stopped)?;
+        if watcher.is_reload_thread() {
+            return Err(ReloadError::OnReloadThread);
+        }
+        if watcher.is_forked() {
+            return Err(ReloadError::Stopped);
+        }
+        let (reply, answer) = crossbeam_channel::bounded(1);
+        watcher.send(Command::Reload(self.inner.shared.id, reply));
+        // The handle must not outlive a shutdown that happens meanwhile.
+        drop(watcher);
+        match answer.recv() {
+            Ok(Ok(Loaded { swapped: true, .. })) => Ok(Reloaded::Swapped),
+            Ok(Ok(Loaded { swapped: false, .. })) => Ok(Reloaded::Unchanged),
+            Ok(Err(error)) => Err(ReloadError::Load(error)),
+            Err(_) => Err(ReloadError::Stopped),
+        }
+    }
+
+    /// A channel of events from now on. It holds 256; what a slow subscriber has no room for is dropped and
+    /// counted in [`Stats::dropped_events`].
+    pub fn subscribe(&self) -> Receiver<Event> {
+        self.inner.shared.listeners.subscribe()
+    }
+
+    /// Blocks until generation `number` or a later one is served, for at most `timeout`.
+    pub fn wait_for(&self, number: u64, timeout: Duration) -> Option<Arc<Generation>> {
+        self.store().wait_for(number, timeout)
+    }
+
+    /// How the identity is doing. Wakes no thread, and takes no lock that a reload holds for long.
+    pub fn health(&self) -> Health {
+        let shared = &self.inner.shared;
+        if !shared.gate.is_open() {
+            return Health::Stopped;
+        }
+        let Some(watcher) = self.inner.watcher.try_lock() else {
+            return shared.health();
+        };
+        let threads = watcher.as_ref().and_then(Watcher::health);
+        drop(watcher);
+        threads.unwrap_or_else(|| shared.health())
+    }
+
+    /// Counters since the start.
+    pub fn stats(&self) -> Stats {
+        self.inner.shared.stats()
+    }
+
+    /// The label of metrics and logs.
+    pub fn identity(&self) -> &str {
+        &self.inner.shared.identity
+    }
+
+    /// Ends watching. After it has returned no callback starts and nothing is published; what is served
+    /// stays. A callback that runs is waited for, for at most 1 s, unless this is called from one.
+    ///
+    /// May be called again, from any thread. Does nothing in a forked child.
+    pub fn shutdown(&self) {
+        self.inner.shutdown();
+    }
+}
+
+impl Inner {
+    fn shutdown(&self) {
+        let Some(watcher) = self.watcher.lock().take() else {
+            return;
+        };
+        if watcher.is_forked() {
+            // The threads are not here, and neither is whoever holds a lock.
+            std::mem::forget(watcher);
+            return;
+        }
+        let deadline = Instant::now() + PATIENCE;
+        let wait_until = (!watcher.is_reload_thread()).then_some(deadline);
+        self.shared.gate.close(wait_until);
+        self.shared.store.barrier();
+        watcher.send(Command::Remove(self.shared.id));
+        watcher.release(deadline);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl fmt::Debug for Reloader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reloader")
+            .field("identity", &self.identity())
+            .field("generation", &self.store().number())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a reload brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reloaded {
+    /// A new generation is served.
+    Swapped,
+    /// The files hold what is served already.
+    Unchanged,
+}
+
+/// Why a reload brought nothing.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// What is on the disk cannot be served.
+    #[error(transparent)]
+    Load(LoadError),
+    /// It was called from a callback, which runs on the thread that would have to do it.
+    #[error("a callback cannot wait for the reload thread: it runs on it")]
+    OnReloadThread,
+    /// The reloader was shut down, or its threads are gone.
+    #[error("the reloader was shut down")]
+    Stopped,
+}

@@ -1,0 +1,319 @@
+//! One identity: what its handles and the reload thread share, and what the thread does for it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use log::{debug, info, warn};
+use parking_lot::Mutex;
+use rustls::pki_types::UnixTime;
+use rustls::time_provider::TimeProvider;
+
+use super::health::{Health, Stats, Status};
+use super::schedule::{Timing, Verdict};
+use super::tracker::{Host, Loaded, Outcome, Tracker};
+use crate::bundle::ValidityState;
+use crate::events::{Event, Gate, Listeners, Swap, Trigger};
+use crate::load::{self, LoadError};
+use crate::paths::Paths;
+use crate::source::{OsDisk, Snapshot, Timestamp, Trace};
+use crate::store::Store;
+use crate::watch::{SlotId, Touch, Watch, WatchFailure};
+
+/// What handles, the reload thread and health share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) id: SlotId,
+    /// The label of logs and metrics.
+    pub(super) identity: String,
+    pub(super) store: Arc<Store>,
+    pub(super) listeners: Listeners,
+    pub(super) gate: Gate,
+    pub(super) time_provider: Option<Arc<dyn TimeProvider>>,
+    pub(super) status: Mutex<Status>,
+}
+
+impl Shared {
+    pub(super) fn now(&self) -> UnixTime {
+        self.time_provider.as_ref().and_then(|time| time.current_time()).unwrap_or_else(UnixTime::now)
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            callback_panics: self.listeners.panics(),
+            dropped_events: self.listeners.dropped(),
+            ..self.status.lock().stats
+        }
+    }
+
+    /// How the files and the certificate are; the threads are judged elsewhere.
+    pub(super) fn health(&self) -> Health {
+        let status = self.status.lock();
+        let Some(generation) = self.store.current() else {
+            let last_error = status.failing.as_ref().map(|(_, error)| Arc::clone(error));
+            return Health::Absent { last_error };
+        };
+        let validity = generation.bundle().leaf().validity();
+        if validity.at(self.now()) != ValidityState::Valid {
+            return Health::NotValidNow { validity };
+        }
+        if let Some((since, error)) = &status.failing {
+            return Health::Stale { since: *since, last_error: Arc::clone(error) };
+        }
+        match &status.degraded {
+            Some(reason) => Health::WatchDegraded { reason: reason.clone() },
+            None => Health::Ready,
+        }
+    }
+}
+
+/// The reload thread's side of an identity.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) shared: Arc<Shared>,
+    tracker: Tracker,
+    /// The first event that the coming load answers.
+    first_event: Option<Instant>,
+    timing: Timing,
+    poll: Duration,
+    /// The kernel tells of changes to every file.
+    by_events: bool,
+}
+
+impl Slot {
+    pub(super) fn new(shared: Arc<Shared>, paths: Paths, timing: Timing, poll: Duration) -> Self {
+        let tracker = Tracker::new(paths, timing, Instant::now());
+        Self { shared, tracker, first_event: None, timing, poll, by_events: false }
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.tracker.deadline()
+    }
+
+    /// The first load, on the thread that starts. Nothing is watched yet: [`Slot::watched`] makes up for it.
+    pub(super) fn first_load(&mut self) -> Result<(), LoadError> {
+        let outcome = self.with_host(None, |tracker, host| tracker.load(host, Trigger::Startup));
+        outcome.result.map(|_| ()).map_err(|(error, _)| error)
+    }
+
+    /// Nothing can be loaded at start, and that is allowed.
+    pub(super) fn begins_without(&self, error: LoadError) {
+        warn!("identity={} serving nothing yet: {error}", self.shared.identity);
+        self.shared.status.lock().failing = Some((Instant::now(), Arc::new(error)));
+    }
+
+    /// Taken up by the reload thread: from now on it is watched, and what happened until now is looked for.
+    pub(super) fn watched(&mut self, watch: &Watch) {
+        self.adjust_period(watch);
+        let outcome = self.with_host(Some(watch), |tracker, host| tracker.load(host, Trigger::Event));
+        self.settle_outcome(outcome);
+    }
+
+    pub(super) fn touched(&mut self, watch: &Watch, touch: Touch, at: Instant) {
+        self.first_event.get_or_insert(at);
+        self.with_host(Some(watch), |tracker, host| tracker.touched(host, touch, at));
+    }
+
+    /// Events were lost.
+    pub(super) fn look(&mut self, watch: &Watch, at: Instant) {
+        self.adjust_period(watch);
+        self.touched(watch, Touch::Entries, at);
+        self.touched(watch, Touch::Contents, at);
+    }
+
+    /// Does what is due.
+    pub(super) fn run(&mut self, watch: &Watch) {
+        if let Some(outcome) = self.with_host(Some(watch), |tracker, host| tracker.run(host)) {
+            self.settle_outcome(outcome);
+        }
+    }
+
+    /// Loads because somebody asks for it.
+    pub(super) fn reload(&mut self, watch: &Watch) -> Result<Loaded, LoadError> {
+        let outcome = self.with_host(Some(watch), |tracker, host| tracker.load(host, Trigger::Manual));
+        let result = match &outcome.result {
+            Ok(loaded) => Ok(*loaded),
+            Err((error, _)) => Err(error.clone()),
+        };
+        self.settle_outcome(outcome);
+        result
+    }
+
+    fn with_host<T>(
+        &mut self,
+        watch: Option<&Watch>,
+        run: impl FnOnce(&mut Tracker, &mut SlotHost<'_>) -> T,
+    ) -> T {
+        let mut host = SlotHost {
+            shared: &self.shared,
+            paths: self.tracker.paths().clone(),
+            watch,
+            first_event: self.first_event,
+            swaps: Vec::new(),
+            failure: None,
+        };
+        let done = run(&mut self.tracker, &mut host);
+        let SlotHost { swaps, failure, .. } = host;
+        if let Some(failure) = failure {
+            self.degraded(failure);
+        }
+        for swap in swaps {
+            self.announce(swap);
+        }
+        done
+    }
+
+    fn announce(&mut self, swap: Swap) {
+        self.first_event = None;
+        {
+            let mut status = self.shared.status.lock();
+            status.stats.swaps += 1;
+            if swap.trigger() == Trigger::Resync && self.by_events {
+                status.stats.missed_events += 1;
+            }
+        }
+        log_swap(&self.shared.identity, &swap);
+        if swap.trigger() != Trigger::Startup {
+            self.tell(&Event::Swapped(swap));
+        }
+    }
+
+    /// Notes and tells what came of a load.
+    fn settle_outcome(&mut self, outcome: Outcome) {
+        self.first_event = None;
+        let identity = &self.shared.identity;
+        match outcome.result {
+            Ok(Loaded { swapped, recovered }) => {
+                let was_failing = {
+                    let mut status = self.shared.status.lock();
+                    status.stats.loads += 1;
+                    let was_failing = status.failing.take().is_some();
+                    status.stats.recoveries += u64::from(recovered || was_failing);
+                    was_failing
+                };
+                if recovered || was_failing {
+                    info!("identity={identity} recovered: the files are right again");
+                    self.tell(&Event::Recovered);
+                } else if !swapped {
+                    debug!("identity={identity} trigger={:?} unchanged", outcome.trigger);
+                }
+            }
+            Err((_, Verdict::Transient)) => {}
+            Err((error, verdict)) => self.failed(error, verdict),
+        }
+    }
+
+    /// A failure that lasts: said once, and again when the reason changes.
+    fn failed(&self, error: LoadError, verdict: Verdict) {
+        let text = error.to_string();
+        let error = Arc::new(error);
+        {
+            let mut status = self.shared.status.lock();
+            let said = status.failing.as_ref().is_some_and(|(_, said)| said.to_string() == text);
+            if verdict == Verdict::Known && said {
+                return;
+            }
+            let since = status.failing.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+            status.failing = Some((since, Arc::clone(&error)));
+            if verdict == Verdict::Report {
+                status.stats.loads += 1;
+                status.stats.failures += 1;
+            }
+        }
+        let serving = self.shared.store.number();
+        warn!("identity={} generation={serving} keeps serving: {text}", self.shared.identity);
+        self.tell(&Event::Failed(error));
+    }
+
+    /// Polls from now on: the kernel does not tell of every change. The log has it from the watcher, once.
+    fn degraded(&mut self, failure: WatchFailure) {
+        let known = {
+            let mut status = self.shared.status.lock();
+            status.degraded.replace(failure.clone()).is_some()
+        };
+        self.by_events = false;
+        self.tracker.schedule().set_period(self.poll, Instant::now());
+        if !known {
+            self.tell(&Event::WatchDegraded(failure));
+        }
+    }
+
+    fn adjust_period(&mut self, watch: &Watch) {
+        if let Some(failure) = watch.failure() {
+            return self.degraded(failure);
+        }
+        self.by_events = watch.listens();
+        let period = if self.by_events { self.timing.period } else { self.poll };
+        self.tracker.schedule().set_period(period, Instant::now());
+    }
+
+    fn tell(&self, event: &Event) {
+        self.shared.listeners.tell(&self.shared.gate, event);
+    }
+}
+
+/// The real surroundings of a tracker.
+struct SlotHost<'a> {
+    shared: &'a Shared,
+    paths: Paths,
+    watch: Option<&'a Watch>,
+    first_event: Option<Instant>,
+    swaps: Vec<Swap>,
+    failure: Option<WatchFailure>,
+}
+
+impl Host for SlotHost<'_> {
+    type Disk = OsDisk;
+
+    fn disk(&self) -> &OsDisk {
+        &OsDisk
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn wall_clock(&self) -> Timestamp {
+        // Files are stamped by the clock of the system, whatever clock peers are verified by.
+        Timestamp { seconds: i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX), nanos: 0 }
+    }
+
+    fn watch(&mut self, trace: &Trace) -> bool {
+        let Some(watch) = self.watch else {
+            return false;
+        };
+        let armed = watch.set(self.shared.id, trace);
+        if armed.failure.is_some() {
+            self.failure = armed.failure;
+        }
+        armed.newly
+    }
+
+    fn accept(&mut self, snapshot: &Snapshot, trigger: Trigger) -> Result<(), LoadError> {
+        let now = self.shared.now();
+        let store = &self.shared.store;
+        let bundle = load::from_snapshot(snapshot, &self.paths, store.settings().provider(), now)?;
+        let previous = store.current();
+        load::refuse_worse(&bundle, previous.as_ref().map(|live| live.bundle().as_ref()), &self.paths, now)?;
+        for warning in bundle.warnings() {
+            warn!("identity={} {warning}", self.shared.identity);
+        }
+        let published = store
+            .try_publish(&Arc::new(bundle), || self.shared.gate.is_open())
+            .map_err(|error| LoadError::Config { paths: Box::new(self.paths.clone()), error })?;
+        if let Some(generation) = published {
+            let latency = self.first_event.map_or_else(Default::default, |event| event.elapsed());
+            self.swaps.push(Swap::new(previous, generation, trigger, latency));
+        }
+        Ok(())
+    }
+}
+
+fn log_swap(identity: &str, swap: &Swap) {
+    let number = swap.generation().number();
+    let leaf = swap.generation().bundle().leaf();
+    let (serial, not_after) = (leaf.serial(), leaf.validity().not_after);
+    let (trigger, latency) = (swap.trigger(), swap.latency());
+    info!(
+        "identity={identity} generation={number} serial={serial} not_after={not_after} trigger={trigger:?} latency={latency:.1?} now serving"
+    );
+}

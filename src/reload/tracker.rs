@@ -1,0 +1,236 @@
+//! Follows one set of files: decides what an event means, when to load, and what was seen last.
+//!
+//! Generic over the disk and over what happens to what was read ([`Host`]), so that tests drive the same
+//! code over a simulated disk and invented time.
+
+use std::time::Instant;
+
+use log::debug;
+
+use super::schedule::{Schedule, Step, Timing, Verdict};
+use crate::events::Trigger;
+use crate::load::LoadError;
+use crate::paths::Paths;
+use crate::source::{self, Digest, Disk, Snapshot, Timestamp, Trace, Walk};
+use crate::watch::Touch;
+
+/// What a tracker needs from around it.
+pub(crate) trait Host {
+    type Disk: Disk;
+
+    fn disk(&self) -> &Self::Disk;
+    fn now(&self) -> Instant;
+    /// The clock that stamps files.
+    fn wall_clock(&self) -> Timestamp;
+    /// Watches what `trace` looked up. Whether something is watched that was not before.
+    fn watch(&mut self, trace: &Trace) -> bool;
+    /// Validates what was read, and publishes it.
+    fn accept(&mut self, snapshot: &Snapshot, trigger: Trigger) -> Result<(), LoadError>;
+}
+
+/// The state of one set of files.
+#[derive(Debug)]
+pub(crate) struct Tracker {
+    paths: Paths,
+    schedule: Schedule,
+    /// What the last look found.
+    seen: Option<Trace>,
+    /// What was accepted last.
+    live: Option<Live>,
+    /// What made us look, if a load is to come.
+    trigger: Option<Trigger>,
+    looked_at: Option<Instant>,
+    loaded_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Live {
+    digest: Digest,
+    trace: Trace,
+    /// The files were old enough: the same identities are the same bytes.
+    proven: bool,
+}
+
+/// What came of a load.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) trigger: Trigger,
+    pub(crate) result: Result<Loaded, (LoadError, Verdict)>,
+}
+
+/// What a good load brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loaded {
+    pub(crate) swapped: bool,
+    /// A failure that was reported ends with it.
+    pub(crate) recovered: bool,
+}
+
+impl Tracker {
+    pub(crate) fn new(paths: Paths, timing: Timing, now: Instant) -> Self {
+        Self {
+            paths,
+            schedule: Schedule::new(timing, now),
+            seen: None,
+            live: None,
+            trigger: None,
+            looked_at: None,
+            loaded_at: None,
+        }
+    }
+
+    pub(crate) fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
+    pub(crate) fn schedule(&mut self) -> &mut Schedule {
+        &mut self.schedule
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.schedule.deadline()
+    }
+
+    /// The kernel told of a change at `at`, or before.
+    pub(crate) fn touched<H: Host>(&mut self, host: &mut H, touch: Touch, at: Instant) {
+        let covered = match touch {
+            Touch::Entries => self.looked_at,
+            Touch::Contents => self.loaded_at,
+        };
+        if covered.is_some_and(|begun| at < begun) {
+            return;
+        }
+        match touch {
+            Touch::Entries => self.look(host, Trigger::Event),
+            Touch::Contents => {
+                self.trigger.get_or_insert(Trigger::Event);
+                self.schedule.touched(host.now());
+            }
+        }
+    }
+
+    /// Resolves the paths, watches what they lead through, and decides whether there is something to load.
+    pub(crate) fn look<H: Host>(&mut self, host: &mut H, trigger: Trigger) {
+        for _ in 0..MAX_LOOKS {
+            let now = host.now();
+            let Ok(walk) = Walk::new(host.disk(), &self.paths) else {
+                self.schedule.touched(now);
+                return;
+            };
+            let trace = walk.trace();
+            drop(walk);
+            self.looked_at = Some(now);
+            let newly_watched = host.watch(&trace);
+            self.weigh(trace, trigger, now);
+            if !newly_watched {
+                return;
+            }
+        }
+    }
+
+    /// Does what is due; `None` where that was not a load.
+    pub(crate) fn run<H: Host>(&mut self, host: &mut H) -> Option<Outcome> {
+        let now = host.now();
+        match self.schedule.step(now)? {
+            Step::Load => Some(self.load(host, Trigger::Event)),
+            Step::Settled => {
+                let before = self.seen.clone();
+                self.look(host, Trigger::Event);
+                if before.is_some() && self.seen != before && self.schedule.still_changing(host.now()) {
+                    return None;
+                }
+                Some(self.load(host, Trigger::Event))
+            }
+            Step::Resync => self.resync(host, now),
+        }
+    }
+
+    /// Reads by content, and publishes what is new.
+    pub(crate) fn load<H: Host>(&mut self, host: &mut H, trigger: Trigger) -> Outcome {
+        let trigger = self.trigger.take().unwrap_or(trigger);
+        let mut swapped = false;
+        let mut result = Ok(());
+        for _ in 0..MAX_LOOKS {
+            let now = host.now();
+            self.looked_at = Some(now);
+            self.loaded_at = Some(now);
+            let wall = host.wall_clock();
+            let (trace, outcome) = match source::read(host.disk(), &self.paths) {
+                Err((trace, error)) => (trace, Err(error.into())),
+                Ok(snapshot) => {
+                    let accepted = self.accept(host, &snapshot, trigger, wall);
+                    (snapshot.into_trace(), accepted)
+                }
+            };
+            swapped |= matches!(outcome, Ok(true));
+            result = outcome.map(|_| ());
+            let newly_watched = host.watch(&trace);
+            // What happened to a directory before it was watched has no event.
+            let done = !newly_watched || (trace.is_proof_at(wall) && trace.still_holds(host.disk()));
+            self.seen = Some(trace);
+            if done {
+                break;
+            }
+        }
+        let now = host.now();
+        let result = match result {
+            Ok(()) => Ok(Loaded { swapped, recovered: self.schedule.succeeded(now) }),
+            Err(error) => {
+                let verdict = self.schedule.failed(now);
+                debug!("load failed ({verdict:?}): {error}");
+                Err((error, verdict))
+            }
+        };
+        Outcome { trigger, result }
+    }
+
+    fn accept<H: Host>(
+        &mut self,
+        host: &mut H,
+        snapshot: &Snapshot,
+        trigger: Trigger,
+        wall: Timestamp,
+    ) -> Result<bool, LoadError> {
+        let digest = snapshot.digest();
+        let new = self.live.as_ref().is_none_or(|live| live.digest != digest);
+        if new {
+            host.accept(snapshot, trigger)?;
+        }
+        let trace = snapshot.trace().clone();
+        let proven = trace.is_proof_at(wall);
+        self.live = Some(Live { digest, trace, proven });
+        Ok(new)
+    }
+
+    fn weigh(&mut self, trace: Trace, trigger: Trigger, now: Instant) {
+        let proven = self.live.as_ref().is_some_and(|live| live.proven && live.trace == trace);
+        let moved = match &self.seen {
+            Some(seen) if *seen == trace => false,
+            Some(seen) if trace.moved_as_one_since(seen) => true,
+            _ => false,
+        };
+        if moved {
+            self.trigger.get_or_insert(trigger);
+            self.schedule.load_now(now);
+        } else if !proven {
+            self.trigger.get_or_insert(trigger);
+            self.schedule.touched(now);
+        }
+        self.seen = Some(trace);
+    }
+
+    fn resync<H: Host>(&mut self, host: &mut H, now: Instant) -> Option<Outcome> {
+        self.schedule.resynced(now);
+        let Some(live) = &self.live else {
+            return Some(self.load(host, Trigger::Resync));
+        };
+        if !live.trace.still_holds(host.disk()) {
+            self.look(host, Trigger::Resync);
+            return None;
+        }
+        if live.proven { None } else { Some(self.load(host, Trigger::Resync)) }
+    }
+}
+
+/// How often the paths are resolved again because something newly watched was on the way.
+const MAX_LOOKS: u32 = 4;
