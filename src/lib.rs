@@ -19,6 +19,7 @@ mod sys;
 mod thread;
 mod trust;
 mod watch;
+pub mod publish;
 
 pub use bundle::{
     Bundle, BundleError, CaRule, Curve, Fingerprint, Found, KeyEncoding, KeyType, Leaf, Material,
