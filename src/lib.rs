@@ -8,6 +8,8 @@ mod der;
 mod events;
 mod generation;
 mod load;
+#[cfg(feature = "issue")]
+pub mod issue;
 mod paths;
 pub mod pem;
 mod reload;
