@@ -7,11 +7,12 @@ mod bundle;
 mod der;
 mod events;
 mod generation;
-mod load;
 #[cfg(feature = "issue")]
 pub mod issue;
+mod load;
 mod paths;
 pub mod pem;
+pub mod publish;
 mod reload;
 mod resolver;
 mod server;
@@ -21,7 +22,6 @@ mod sys;
 mod thread;
 mod trust;
 mod watch;
-pub mod publish;
 
 pub use bundle::{
     Bundle, BundleError, CaRule, Curve, Fingerprint, Found, KeyEncoding, KeyType, Leaf, Material,

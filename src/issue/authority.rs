@@ -123,42 +123,27 @@ impl<'ca> CaBuilder<'ca> {
 
     /// Sets the algorithm of the new key. Default: [`KeyType::EcdsaP256`].
     pub fn key_type(self, key_type: KeyType) -> Self {
-        Self {
-            key: KeyChoice::New(key_type),
-            ..self
-        }
+        Self { key: KeyChoice::New(key_type), ..self }
     }
 
     /// Uses this key instead of a new one: the CA is renewed and signs as before.
     pub fn key(self, key: &Key) -> Self {
-        Self {
-            key: KeyChoice::Given(key.clone()),
-            ..self
-        }
+        Self { key: KeyChoice::Given(key.clone()), ..self }
     }
 
     /// Sets both ends of the validity, in Unix seconds. Default: from a day ago for ten years.
     pub fn validity(self, not_before: i64, not_after: i64) -> Self {
-        Self {
-            period: Period::Fixed(not_before, not_after),
-            ..self
-        }
+        Self { period: Period::Fixed(not_before, not_after), ..self }
     }
 
     /// Sets the end of the validity, counted from now.
     pub fn valid_for(self, duration: Duration) -> Self {
-        Self {
-            period: self.period.lasting(duration),
-            ..self
-        }
+        Self { period: self.period.lasting(duration), ..self }
     }
 
     /// Sets the serial number. Default: the next one of the CA above; for a root, one derived from its key.
     pub fn serial(self, serial: u64) -> Self {
-        Self {
-            serial: Some(serial),
-            ..self
-        }
+        Self { serial: Some(serial), ..self }
     }
 
     /// Makes the CA.
@@ -178,23 +163,15 @@ impl<'ca> CaBuilder<'ca> {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.use_authority_key_identifier_extension = true;
-        params.serial_number = self
-            .serial
-            .or_else(|| self.issuer.map(Ca::next_serial))
-            .map(Into::into);
+        params.serial_number = self.serial.or_else(|| self.issuer.map(Ca::next_serial)).map(Into::into);
 
         let signed = match self.issuer {
             Some(above) => params.signed_by(key.pair(), &above.issuer()),
             None => params.self_signed(key.pair()),
         };
-        let certificate = signed.map_err(|_| IssueError::Sign {
-            what: "the CA certificate",
-        })?;
+        let certificate = signed.map_err(|_| IssueError::Sign { what: "the CA certificate" })?;
         let chain = self.issuer.map_or_else(Vec::new, |above| {
-            std::iter::once(&certificate)
-                .chain(above.chain())
-                .cloned()
-                .collect()
+            std::iter::once(&certificate).chain(above.chain()).cloned().collect()
         });
         Ok(Ca {
             pem: certificate.pem(),

@@ -19,29 +19,18 @@ pub struct CrlBuilder<'ca> {
 
 impl<'ca> CrlBuilder<'ca> {
     pub(super) fn new(issuer: &'ca Ca, revoked: &[u64]) -> Self {
-        Self {
-            issuer,
-            revoked: revoked.to_vec(),
-            period: Period::Around(HOUR, 7 * DAY),
-            number: None,
-        }
+        Self { issuer, revoked: revoked.to_vec(), period: Period::Around(HOUR, 7 * DAY), number: None }
     }
 
     /// Sets when the list was made and when its successor is due, in Unix seconds. Default: an hour ago, and
     /// seven days from now.
     pub fn updates(self, this_update: i64, next_update: i64) -> Self {
-        Self {
-            period: Period::Fixed(this_update, next_update),
-            ..self
-        }
+        Self { period: Period::Fixed(this_update, next_update), ..self }
     }
 
     /// Sets the number of the list. Default: 1, 2, 3… for what this CA issues.
     pub fn number(self, number: u64) -> Self {
-        Self {
-            number: Some(number),
-            ..self
-        }
+        Self { number: Some(number), ..self }
     }
 
     /// Issues the list. Every certificate on it counts as revoked since `this_update`, without a reason.
@@ -70,10 +59,7 @@ impl<'ca> CrlBuilder<'ca> {
         }
         .signed_by(&self.issuer.issuer())
         .map_err(|_| IssueError::Sign { what })?;
-        Ok(Crl {
-            pem: list.pem().map_err(|_| IssueError::Sign { what })?,
-            der: list.der().clone(),
-        })
+        Ok(Crl { pem: list.pem().map_err(|_| IssueError::Sign { what })?, der: list.der().clone() })
     }
 }
 

@@ -57,11 +57,7 @@ where
     T: Add<Duration, Output = T> + Sub<Duration, Output = T>,
 {
     let distance = Duration::from_secs(seconds.unsigned_abs());
-    if seconds < 0 {
-        epoch - distance
-    } else {
-        epoch + distance
-    }
+    if seconds < 0 { epoch - distance } else { epoch + distance }
 }
 
 /// `date!(seconds)`: rcgen's date, whose type has no name here.

@@ -27,9 +27,7 @@ impl Key {
         let failed = |_| IssueError::Generate { key_type };
         let made = Self::of(rcgen::KeyPair::generate_for(key_type.algorithm()).map_err(failed)?);
         match ed25519_v1(made.pair().serialized_der()) {
-            Some(der) => Ok(Self::of(
-                rcgen::KeyPair::try_from(der.as_slice()).map_err(failed)?,
-            )),
+            Some(der) => Ok(Self::of(rcgen::KeyPair::try_from(der.as_slice()).map_err(failed)?)),
             None => Ok(made),
         }
     }
@@ -46,9 +44,7 @@ impl Key {
         if !pem.contains("-----BEGIN PRIVATE KEY-----") {
             return Err(IssueError::Key);
         }
-        rcgen::KeyPair::from_pem(pem)
-            .map(Self::of)
-            .map_err(|_| IssueError::Key)
+        rcgen::KeyPair::from_pem(pem).map(Self::of).map_err(|_| IssueError::Key)
     }
 
     /// The key as PEM (PKCS#8), in memory that is wiped on drop.
@@ -66,9 +62,7 @@ impl Key {
     }
 
     fn of(pair: rcgen::KeyPair) -> Self {
-        Self {
-            pair: Arc::new(Wiped(pair)),
-        }
+        Self { pair: Arc::new(Wiped(pair)) }
     }
 }
 

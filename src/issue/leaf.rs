@@ -57,42 +57,27 @@ impl<'ca> LeafBuilder<'ca> {
 
     /// Sets the algorithm of the new key. Default: [`KeyType::EcdsaP256`].
     pub fn key_type(self, key_type: KeyType) -> Self {
-        Self {
-            key: KeyChoice::New(key_type),
-            ..self
-        }
+        Self { key: KeyChoice::New(key_type), ..self }
     }
 
     /// Uses this key instead of a new one, as a renewal does that keeps its key.
     pub fn key(self, key: &Key) -> Self {
-        Self {
-            key: KeyChoice::Given(key.clone()),
-            ..self
-        }
+        Self { key: KeyChoice::Given(key.clone()), ..self }
     }
 
     /// Sets both ends of the validity, in Unix seconds. Default: from an hour ago for 90 days.
     pub fn validity(self, not_before: i64, not_after: i64) -> Self {
-        Self {
-            period: Period::Fixed(not_before, not_after),
-            ..self
-        }
+        Self { period: Period::Fixed(not_before, not_after), ..self }
     }
 
     /// Sets the end of the validity, counted from now.
     pub fn valid_for(self, duration: Duration) -> Self {
-        Self {
-            period: self.period.lasting(duration),
-            ..self
-        }
+        Self { period: self.period.lasting(duration), ..self }
     }
 
     /// Sets the serial number. Default: the next one of the CA; self-signed, one derived from the key.
     pub fn serial(self, serial: u64) -> Self {
-        Self {
-            serial: Some(serial),
-            ..self
-        }
+        Self { serial: Some(serial), ..self }
     }
 
     /// Adds the URL of an OCSP responder (authority information access, RFC 5280 §4.2.2.1).
@@ -130,15 +115,10 @@ impl<'ca> LeafBuilder<'ca> {
             Purpose::Client => ExtendedKeyUsagePurpose::ClientAuth,
         }];
         params.use_authority_key_identifier_extension = self.issuer.is_some();
-        params.serial_number = self
-            .serial
-            .or_else(|| self.issuer.map(Ca::next_serial))
-            .map(Into::into);
+        params.serial_number = self.serial.or_else(|| self.issuer.map(Ca::next_serial)).map(Into::into);
         if !self.ocsp.is_empty() || !self.ca_issuers.is_empty() {
             let content = authority_information(&self.ocsp, &self.ca_issuers)?;
-            params
-                .custom_extensions
-                .push(CustomExtension::from_oid_content(AUTHORITY_INFO_ACCESS, content));
+            params.custom_extensions.push(CustomExtension::from_oid_content(AUTHORITY_INFO_ACCESS, content));
         }
 
         let key = self.key.take()?;
@@ -146,14 +126,8 @@ impl<'ca> LeafBuilder<'ca> {
             Some(ca) => params.signed_by(key.pair(), &ca.issuer()),
             None => params.self_signed(key.pair()),
         };
-        let leaf = signed.map_err(|_| IssueError::Sign {
-            what: "the certificate",
-        })?;
-        Ok(Issued {
-            leaf,
-            above: self.issuer.map_or_else(Vec::new, |ca| ca.chain().to_vec()),
-            key,
-        })
+        let leaf = signed.map_err(|_| IssueError::Sign { what: "the certificate" })?;
+        Ok(Issued { leaf, above: self.issuer.map_or_else(Vec::new, |ca| ca.chain().to_vec()), key })
     }
 
     fn alternative_names(&self) -> Result<Vec<SanType>, IssueError> {
@@ -192,9 +166,7 @@ impl Issued {
 
     /// Leaf and intermediates as DER, leaf first, without the root.
     pub fn chain_der(&self) -> Vec<CertificateDer<'static>> {
-        self.chain()
-            .map(|certificate| certificate.der().clone())
-            .collect()
+        self.chain().map(|certificate| certificate.der().clone()).collect()
     }
 
     /// The leaf as DER.
@@ -255,19 +227,14 @@ fn alternative_name(name: &str) -> Option<SanType> {
 fn is_dns_name(name: &str) -> bool {
     let fits = |label: &str| {
         (1..=63).contains(&label.len())
-            && label
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
     name.len() <= 253 && name.strip_prefix("*.").unwrap_or(name).split('.').all(fits)
 }
 
 /// `AuthorityInfoAccessSyntax`: a sequence of pairs of a method and a URL.
 fn authority_information(ocsp: &[String], ca_issuers: &[String]) -> Result<Vec<u8>, IssueError> {
-    let methods = ocsp
-        .iter()
-        .map(|url| (OCSP, url))
-        .chain(ca_issuers.iter().map(|url| (CA_ISSUERS, url)));
+    let methods = ocsp.iter().map(|url| (OCSP, url)).chain(ca_issuers.iter().map(|url| (CA_ISSUERS, url)));
     let mut descriptions = Vec::new();
     for (method, url) in methods {
         let too_odd = || IssueError::Url { url: url.clone() };

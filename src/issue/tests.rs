@@ -20,10 +20,7 @@ fn leaf_of_an_intermediate_verifies_for_its_purpose_only() {
     let issuing = root.intermediate("issuing").build().unwrap();
     let lower = issuing.intermediate("lower").build().unwrap();
     for ca in [&root, &issuing, &lower] {
-        let server = ca
-            .server(&["h.test", "*.h.test", "127.0.0.1", "::1"])
-            .issue()
-            .unwrap();
+        let server = ca.server(&["h.test", "*.h.test", "127.0.0.1", "::1"]).issue().unwrap();
         let client = ca.client("pump 7").issue().unwrap();
         let bench = Bench::new(&[
             ("root", root.cert_pem()),
@@ -38,12 +35,7 @@ fn leaf_of_an_intermediate_verifies_for_its_purpose_only() {
         ] {
             let line =
                 format!("verify -x509_strict -purpose {purpose} -CAfile root -untrusted {leaf} {leaf}");
-            assert_eq!(
-                bench.openssl(&line).is_ok(),
-                answer,
-                "{line}: {:?}",
-                bench.openssl(&line)
-            );
+            assert_eq!(bench.openssl(&line).is_ok(), answer, "{line}: {:?}", bench.openssl(&line));
         }
         for (name, answer) in [
             ("-verify_hostname h.test", true),
@@ -59,10 +51,7 @@ fn leaf_of_an_intermediate_verifies_for_its_purpose_only() {
     }
     let untrusted = Ca::new("root").unwrap().server(&["h.test"]).issue().unwrap();
     let bench = Bench::new(&[("root", root.cert_pem()), ("server", &untrusted.chain_pem())]);
-    assert!(
-        bench.openssl("verify -CAfile root server").is_err(),
-        "the same name is not the same CA"
-    );
+    assert!(bench.openssl("verify -CAfile root server").is_err(), "the same name is not the same CA");
 }
 
 #[test]
@@ -90,28 +79,14 @@ fn instants_and_serials_are_what_was_asked_for() {
         (2_524_607_999, 2_524_608_000), // where the encoding changes, in 2050
         (NEW_YEAR, 253_402_300_799),
     ] {
-        let issued = root
-            .server(&["h.test"])
-            .validity(from, to)
-            .serial(0x00ff_0102)
-            .issue()
-            .unwrap();
+        let issued = root.server(&["h.test"]).validity(from, to).serial(0x00ff_0102).issue().unwrap();
         let (_, leaf) = X509Certificate::from_der(issued.leaf_der()).unwrap();
         assert_eq!(leaf.validity().not_before.timestamp(), from);
         assert_eq!(leaf.validity().not_after.timestamp(), to);
-        assert_eq!(
-            leaf.raw_serial(),
-            [0x00, 0xff, 0x01, 0x02],
-            "shortest form, and positive"
-        );
+        assert_eq!(leaf.raw_serial(), [0x00, 0xff, 0x01, 0x02], "shortest form, and positive");
     }
-    let serial = |issued: Issued| {
-        X509Certificate::from_der(issued.leaf_der())
-            .unwrap()
-            .1
-            .raw_serial()
-            .to_vec()
-    };
+    let serial =
+        |issued: Issued| X509Certificate::from_der(issued.leaf_der()).unwrap().1.raw_serial().to_vec();
     assert_eq!(serial(root.server(&["a"]).issue().unwrap()), [1]);
     assert_eq!(serial(root.client("b").issue().unwrap()), [2]);
 }
@@ -119,13 +94,7 @@ fn instants_and_serials_are_what_was_asked_for() {
 #[test]
 fn impossible_periods_and_names_are_errors() {
     let root = Ca::new("root").unwrap();
-    for (from, to) in [
-        (5, 5),
-        (6, 5),
-        (-631_152_001, 0),
-        (0, 253_402_300_800),
-        (i64::MIN, i64::MAX),
-    ] {
+    for (from, to) in [(5, 5), (6, 5), (-631_152_001, 0), (0, 253_402_300_800), (i64::MIN, i64::MAX)] {
         let refused = Some(IssueError::Period { from, to });
         assert_eq!(root.server(&["a"]).validity(from, to).issue().err(), refused);
         assert_eq!(Ca::builder("b").validity(from, to).build().err(), refused);
@@ -133,20 +102,11 @@ fn impossible_periods_and_names_are_errors() {
     }
     assert_eq!(root.server(&[]).issue().err(), Some(IssueError::NoNames));
     for name in ["", "münchen.test", "two words", "a..b", "a.*.b", &"x".repeat(64)] {
-        let refused = Some(IssueError::Name {
-            name: name.to_owned(),
-        });
+        let refused = Some(IssueError::Name { name: name.to_owned() });
         assert_eq!(root.server(&["good.test", name]).issue().err(), refused);
-        assert!(
-            root.client(name).issue().is_ok(),
-            "{name:?}: a client may be called anything"
-        );
+        assert!(root.client(name).issue().is_ok(), "{name:?}: a client may be called anything");
     }
-    for url in [
-        "",
-        "http://münchen.test",
-        &format!("http://a/{}", "x".repeat(70_000)),
-    ] {
+    for url in ["", "http://münchen.test", &format!("http://a/{}", "x".repeat(70_000))] {
         let refused = Some(IssueError::Url { url: url.to_owned() });
         assert_eq!(root.server(&["a"]).ocsp_url(url).issue().err(), refused);
     }
@@ -154,15 +114,8 @@ fn impossible_periods_and_names_are_errors() {
 
 #[test]
 fn expired_leaf_is_refused_by_openssl_at_another_instant_only() {
-    let root = Ca::builder("root")
-        .validity(NEW_YEAR, NEW_YEAR + 100 * DAY)
-        .build()
-        .unwrap();
-    let issued = root
-        .server(&["h.test"])
-        .validity(NEW_YEAR, NEW_YEAR + DAY)
-        .issue()
-        .unwrap();
+    let root = Ca::builder("root").validity(NEW_YEAR, NEW_YEAR + 100 * DAY).build().unwrap();
+    let issued = root.server(&["h.test"]).validity(NEW_YEAR, NEW_YEAR + DAY).issue().unwrap();
     let bench = Bench::new(&[("root", root.cert_pem()), ("leaf", &issued.chain_pem())]);
     let at = |instant: i64| bench.openssl(&format!("verify -attime {instant} -CAfile root leaf"));
     assert_eq!(at(NEW_YEAR + DAY - 1).err(), None);
@@ -172,19 +125,11 @@ fn expired_leaf_is_refused_by_openssl_at_another_instant_only() {
 
 #[test]
 fn every_key_type_signs_and_is_signed() {
-    for key_type in [
-        KeyType::EcdsaP256,
-        KeyType::EcdsaP384,
-        KeyType::Ed25519,
-        KeyType::Rsa2048,
-    ] {
+    for key_type in [KeyType::EcdsaP256, KeyType::EcdsaP384, KeyType::Ed25519, KeyType::Rsa2048] {
         let root = match Ca::builder("root").key_type(key_type).build() {
             Ok(root) => root,
             Err(error) => {
-                assert!(
-                    !cfg!(feature = "aws-lc-rs") && key_type == KeyType::Rsa2048,
-                    "{error}"
-                );
+                assert!(!cfg!(feature = "aws-lc-rs") && key_type == KeyType::Rsa2048, "{error}");
                 assert_eq!(error, IssueError::Generate { key_type });
                 continue;
             }
@@ -197,9 +142,7 @@ fn every_key_type_signs_and_is_signed() {
 #[test]
 fn rsa_key_of_openssl_is_taken_where_the_backend_makes_none() {
     let bench = Bench::new(&[]);
-    let pem = bench
-        .openssl("genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048")
-        .unwrap();
+    let pem = bench.openssl("genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048").unwrap();
     let key = Key::from_pem(&pem).unwrap();
     let root = Ca::builder("root").key(&key).build().unwrap();
     let issued = root.server(&["h.test"]).key(&key).issue().unwrap();
@@ -210,19 +153,9 @@ fn rsa_key_of_openssl_is_taken_where_the_backend_makes_none() {
 fn text_that_is_no_usable_key_is_refused_without_a_word_of_it() {
     let bench = Bench::new(&[]);
     let pkcs1 = bench.openssl("genrsa -traditional 2048").unwrap();
-    let torn: String = Key::generate(KeyType::EcdsaP256)
-        .unwrap()
-        .to_pem()
-        .chars()
-        .take(90)
-        .collect();
-    for pem in [
-        "",
-        "hello",
-        &pkcs1,
-        &torn,
-        "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
-    ] {
+    let torn: String = Key::generate(KeyType::EcdsaP256).unwrap().to_pem().chars().take(90).collect();
+    for pem in ["", "hello", &pkcs1, &torn, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"]
+    {
         assert_eq!(Key::from_pem(pem).err(), Some(IssueError::Key));
     }
 }
@@ -234,26 +167,15 @@ fn renewal_may_keep_its_key_and_debug_shows_none() {
     let renewed = root.server(&["h.test"]).key(first.key()).issue().unwrap();
     assert_eq!(first.key_pem(), renewed.key_pem());
     assert_ne!(first.chain_pem(), renewed.chain_pem());
-    assert_ne!(
-        first.key_pem(),
-        root.server(&["h.test"]).issue().unwrap().key_pem()
-    );
+    assert_ne!(first.key_pem(), root.server(&["h.test"]).issue().unwrap().key_pem());
 
     let again = Ca::builder("root").key(root.key()).build().unwrap();
     let bench = Bench::new(&[("root", again.cert_pem()), ("leaf", &first.chain_pem())]);
-    assert_eq!(
-        bench.openssl("verify -CAfile root leaf").err(),
-        None,
-        "a renewed CA with the same key"
-    );
+    assert_eq!(bench.openssl("verify -CAfile root leaf").err(), None, "a renewed CA with the same key");
 
     let secret = format!("{:?}", first.key_der().secret_der());
     let inner = secret.trim_matches(['[', ']']);
-    for shown in [
-        format!("{first:?}"),
-        format!("{root:?}"),
-        format!("{:?}", first.key()),
-    ] {
+    for shown in [format!("{first:?}"), format!("{root:?}"), format!("{:?}", first.key())] {
         assert!(!shown.contains(inner), "{shown}");
     }
     assert_eq!(format!("{:?}", first.key()), "Key(PKCS_ECDSA_P256_SHA256)");
@@ -282,20 +204,10 @@ fn revoked_serial_is_on_the_list_and_others_are_not() {
     let shown = bench.openssl("crl -noout -crlnumber -in empty").unwrap();
     assert!(shown.contains("0x02") || shown.contains("=02"), "{shown}");
 
-    let list = root
-        .crl(&[1])
-        .updates(NEW_YEAR, NEW_YEAR + DAY)
-        .number(77)
-        .issue()
-        .unwrap();
+    let list = root.crl(&[1]).updates(NEW_YEAR, NEW_YEAR + DAY).number(77).issue().unwrap();
     let bench = Bench::new(&[("list", list.pem())]);
     let shown = bench.openssl("crl -noout -text -in list").unwrap();
-    for line in [
-        "Jan  1 00:00:00 2026 GMT",
-        "Jan  2 00:00:00 2026 GMT",
-        "77",
-        "Serial Number: 01",
-    ] {
+    for line in ["Jan  1 00:00:00 2026 GMT", "Jan  2 00:00:00 2026 GMT", "77", "Serial Number: 01"] {
         assert!(shown.contains(line), "{line:?} in {shown}");
     }
 }
@@ -305,21 +217,10 @@ fn authority_information_is_readable_whatever_its_length() {
     let root = Ca::new("root").unwrap();
     // Lengths of one, two and three bytes.
     for length in [20, 110, 118, 130, 300] {
-        let (ocsp, ca) = (
-            format!("http://o/{}", "x".repeat(length)),
-            "http://ca.test/root.der",
-        );
-        let issued = root
-            .server(&["h.test"])
-            .ocsp_url(&ocsp)
-            .ca_issuers_url(ca)
-            .issue()
-            .unwrap();
+        let (ocsp, ca) = (format!("http://o/{}", "x".repeat(length)), "http://ca.test/root.der");
+        let issued = root.server(&["h.test"]).ocsp_url(&ocsp).ca_issuers_url(ca).issue().unwrap();
         let bench = Bench::new(&[("leaf", &issued.chain_pem())]);
-        assert_eq!(
-            bench.openssl("x509 -noout -ocsp_uri -in leaf").unwrap().trim(),
-            ocsp
-        );
+        assert_eq!(bench.openssl("x509 -noout -ocsp_uri -in leaf").unwrap().trim(), ocsp);
         let text = bench.openssl("x509 -noout -text -in leaf").unwrap();
         assert!(text.contains(&format!("CA Issuers - URI:{ca}")), "{text}");
     }
@@ -327,39 +228,23 @@ fn authority_information_is_readable_whatever_its_length() {
 
 #[test]
 fn self_signed_is_trusted_by_itself_and_clients_may_be_uris() {
-    let own = self_signed(&["gateway.local"])
-        .valid_for(Duration::from_secs(600))
-        .issue()
-        .unwrap();
+    let own = self_signed(&["gateway.local"]).valid_for(Duration::from_secs(600)).issue().unwrap();
     let bench = Bench::new(&[("own", &own.chain_pem())]);
-    assert_eq!(
-        bench
-            .openssl("verify -CAfile own -verify_hostname gateway.local own")
-            .err(),
-        None
-    );
+    assert_eq!(bench.openssl("verify -CAfile own -verify_hostname gateway.local own").err(), None);
     let (_, leaf) = X509Certificate::from_der(own.leaf_der()).unwrap();
     let validity = leaf.validity();
-    assert_eq!(
-        validity.not_after.timestamp() - validity.not_before.timestamp(),
-        3_600 + 600
-    );
+    assert_eq!(validity.not_after.timestamp() - validity.not_before.timestamp(), 3_600 + 600);
 
     let root = Ca::new("root").unwrap();
     let client = root.client("spiffe://lab.test/pump/7").issue().unwrap();
     let bench = Bench::new(&[("client", &client.chain_pem())]);
-    let text = bench
-        .openssl("x509 -noout -ext subjectAltName -in client")
-        .unwrap();
+    let text = bench.openssl("x509 -noout -ext subjectAltName -in client").unwrap();
     assert!(text.contains("URI:spiffe://lab.test/pump/7"), "{text}");
 }
 
 fn assert_pair_fits(root: &Ca, issued: &Issued) {
-    let bench = Bench::new(&[
-        ("root", root.cert_pem()),
-        ("leaf", &issued.chain_pem()),
-        ("key", &issued.key_pem()),
-    ]);
+    let bench =
+        Bench::new(&[("root", root.cert_pem()), ("leaf", &issued.chain_pem()), ("key", &issued.key_pem())]);
     assert_eq!(bench.openssl("verify -CAfile root leaf").err(), None);
     let of_key = bench.openssl("pkey -in key -pubout").unwrap();
     assert_eq!(bench.openssl("x509 -in leaf -noout -pubkey").unwrap(), of_key);
@@ -380,16 +265,8 @@ impl Bench {
     /// What it says, `Err` if it ended with an error.
     fn openssl(&self, line: &str) -> Result<String, String> {
         let home: &Path = self.0.path();
-        let out = Command::new("openssl")
-            .args(line.split(' '))
-            .current_dir(home)
-            .output()
-            .unwrap();
+        let out = Command::new("openssl").args(line.split(' ')).current_dir(home).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        if out.status.success() {
-            Ok(text(&out.stdout))
-        } else {
-            Err(text(&out.stdout) + &text(&out.stderr))
-        }
+        if out.status.success() { Ok(text(&out.stdout)) } else { Err(text(&out.stdout) + &text(&out.stderr)) }
     }
 }

@@ -39,12 +39,7 @@ impl<'a> Writer<'a> {
         mode: u32,
         after: &'a mut dyn FnMut(&'static str) -> Result<(), PublishError>,
     ) -> Self {
-        Self {
-            dir,
-            path,
-            mode,
-            after,
-        }
+        Self { dir, path, mode, after }
     }
 
     /// The set that readers see, as `..data` names it.
@@ -85,9 +80,7 @@ impl<'a> Writer<'a> {
             return false;
         };
         entries(&set).is_ok_and(|names| names.len() == files.len())
-            && files
-                .iter()
-                .all(|(name, bytes)| same_file(&set, name, bytes, self.mode).unwrap_or(false))
+            && files.iter().all(|(name, bytes)| same_file(&set, name, bytes, self.mode).unwrap_or(false))
     }
 
     /// Writes the files into a fresh dated directory and has all of it on disk.
@@ -121,14 +114,12 @@ impl<'a> Writer<'a> {
         let dir = self.dir;
         for (name, _) in files {
             let target = link_target(name.as_bytes());
-            self.act(
-                &self.path.join(name),
-                "make the link",
-                || match rustix::fs::symlinkat(target.as_slice(), dir, *name) {
+            self.act(&self.path.join(name), "make the link", || {
+                match rustix::fs::symlinkat(target.as_slice(), dir, *name) {
                     Err(Errno::EXIST) => Ok(()),
                     made => made.map_err(io::Error::from),
-                },
-            )?;
+                }
+            })?;
         }
         Ok(())
     }
@@ -137,9 +128,7 @@ impl<'a> Writer<'a> {
     /// the directory it leads to, a power cut between the two would leave readers with nothing.
     pub(super) fn point(&mut self, fresh: &CStr) -> Result<(), PublishError> {
         let dir = self.dir;
-        self.act(&self.at(DATA_TMP), "make the link", || {
-            Ok(rustix::fs::symlinkat(fresh, dir, DATA_TMP)?)
-        })?;
+        self.act(&self.at(DATA_TMP), "make the link", || Ok(rustix::fs::symlinkat(fresh, dir, DATA_TMP)?))?;
         self.sync_dir()
     }
 
@@ -161,9 +150,7 @@ impl<'a> Writer<'a> {
     pub(super) fn unlink_except(&mut self, files: &[(&str, &[u8])]) -> Result<(), PublishError> {
         let dir = self.dir;
         for name in self.entries()? {
-            let listed = files
-                .iter()
-                .any(|(listed, _)| listed.as_bytes() == name.to_bytes());
+            let listed = files.iter().any(|(listed, _)| listed.as_bytes() == name.to_bytes());
             let ours = rustix::fs::readlinkat(dir, name.as_c_str(), Vec::new())
                 .is_ok_and(|target| target.to_bytes() == link_target(name.to_bytes()));
             if ours && !listed {
@@ -268,9 +255,7 @@ pub(super) fn lock(dir: &File, path: &Path) -> Result<File, PublishError> {
         open_dir_at(dir, c".").map_err(|source| PublishError::io(path, "open the directory", source))?;
     match rustix::fs::flock(&own, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(own),
-        Err(Errno::WOULDBLOCK) => Err(PublishError::Busy {
-            path: path.to_owned(),
-        }),
+        Err(Errno::WOULDBLOCK) => Err(PublishError::Busy { path: path.to_owned() }),
         Err(errno) => {
             log::warn!("{}: publishing without a lock: {errno}", path.display());
             Ok(own)
@@ -303,12 +288,7 @@ pub(super) fn sync_parent(path: &Path) -> Result<(), PublishError> {
 
 fn create(set: &File, name: &str) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(File::from(rustix::fs::openat(
-        set,
-        name,
-        flags,
-        Mode::RUSR | Mode::WUSR,
-    )?))
+    Ok(File::from(rustix::fs::openat(set, name, flags, Mode::RUSR | Mode::WUSR)?))
 }
 
 fn same_file(set: &File, name: &str, bytes: &[u8], mode: u32) -> io::Result<bool> {

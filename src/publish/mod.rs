@@ -78,11 +78,7 @@ impl SecretDir {
         }
         let dir =
             disk::open_dir(&path).map_err(|source| PublishError::io(&path, "open the directory", source))?;
-        Ok(Self {
-            path,
-            dir,
-            mode: 0o600,
-        })
+        Ok(Self { path, dir, mode: 0o600 })
     }
 
     /// Sets the mode of every file, whatever the umask. Default: `0o600`, since one of them is the key.
@@ -90,10 +86,7 @@ impl SecretDir {
     /// Owner and group are those of the process. Only the nine permission bits count.
     #[must_use]
     pub fn with_mode(self, mode: u32) -> Self {
-        Self {
-            mode: mode & 0o777,
-            ..self
-        }
+        Self { mode: mode & 0o777, ..self }
     }
 
     /// The directory, as it was given to [`open`](Self::open).
@@ -117,10 +110,7 @@ impl SecretDir {
     /// - [`PublishError::Unsettled`]: the new set is in place, but not yet known to be on disk, or parts of the
     ///   old one are still there.
     pub fn publish(&self, files: &[(&str, &[u8])]) -> Result<Published, PublishError> {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the date is a part of a name and decides nothing"
-        )]
+        #[expect(clippy::disallowed_methods, reason = "the date is a part of a name and decides nothing")]
         let now = SystemTime::now();
         self.publish_at(files, now, &mut |_| Ok(()))
     }
@@ -245,11 +235,7 @@ pub enum PublishError {
 
 impl PublishError {
     fn io(path: &Path, doing: &'static str, source: impl Into<io::Error>) -> Self {
-        Self::Io {
-            path: path.to_owned(),
-            doing,
-            source: source.into(),
-        }
+        Self::Io { path: path.to_owned(), doing, source: source.into() }
     }
 
     fn after_the_swap(self) -> Self {
@@ -276,11 +262,7 @@ fn check_names(path: &Path, files: &[(&str, &[u8])]) -> Result<(), PublishError>
         } else {
             continue;
         };
-        return Err(PublishError::Name {
-            path: path.to_owned(),
-            name: (*name).to_owned(),
-            reason,
-        });
+        return Err(PublishError::Name { path: path.to_owned(), name: (*name).to_owned(), reason });
     }
     Ok(())
 }

@@ -11,16 +11,8 @@ use super::*;
 
 type Files<'a> = &'a [(&'a str, &'a [u8])];
 
-const FIRST: Files<'_> = &[
-    ("tls.crt", b"chain 1"),
-    ("tls.key", b"key 1"),
-    ("ca.crt", b"ca 1"),
-];
-const SECOND: Files<'_> = &[
-    ("tls.crt", b"chain 2"),
-    ("tls.key", b"key 2"),
-    ("ocsp.der", b"staple"),
-];
+const FIRST: Files<'_> = &[("tls.crt", b"chain 1"), ("tls.key", b"key 1"), ("ca.crt", b"ca 1")];
+const SECOND: Files<'_> = &[("tls.crt", b"chain 2"), ("tls.key", b"key 2"), ("ocsp.der", b"staple")];
 
 #[test]
 fn layout_is_the_kubelets() {
@@ -36,13 +28,7 @@ fn layout_is_the_kubelets() {
     }
     assert_eq!(
         listing(secret.path()),
-        [
-            "..2024_02_29_12_34_56.000000007",
-            "..data",
-            "ca.crt",
-            "tls.crt",
-            "tls.key"
-        ]
+        ["..2024_02_29_12_34_56.000000007", "..data", "ca.crt", "tls.crt", "tls.key"]
     );
     assert_eq!(mode(&secret.path().join("..data/")), 0o755);
     assert_eq!(mode(&secret.path().join("tls.key")), 0o600);
@@ -60,10 +46,7 @@ fn names_that_went_away_take_their_links_and_the_old_directory_along() {
     let new = fs::read_link(tmp.path().join("..data")).unwrap();
     assert_ne!(old, new);
     let new = new.to_str().unwrap();
-    assert_eq!(
-        listing(tmp.path()),
-        [new, "..data", "notes.txt", "ocsp.der", "tls.crt", "tls.key"]
-    );
+    assert_eq!(listing(tmp.path()), [new, "..data", "notes.txt", "ocsp.der", "tls.crt", "tls.key"]);
 }
 
 /// The property: whatever the step, a reader that follows the links finds the old set or the new one, and
@@ -97,11 +80,7 @@ fn crash_after_any_step_shows_a_whole_set() {
             let again = if crashes % 2 == 0 { next } else { FIRST };
             secret.publish(again).unwrap();
             assert_eq!(seen(tmp.path()), set(again));
-            assert_eq!(
-                listing(tmp.path()).len(),
-                again.len() + 2,
-                "leftovers after step {step}"
-            );
+            assert_eq!(listing(tmp.path()).len(), again.len() + 2, "leftovers after step {step}");
         }
         assert!(crashes >= 8, "only {crashes} steps");
     }
@@ -132,9 +111,7 @@ fn everything_is_on_disk_before_what_depends_on_it() {
         steps.push(doing);
         Ok(())
     };
-    secret
-        .publish_at(&[("tls.crt", b"new")], SystemTime::now(), record)
-        .unwrap();
+    secret.publish_at(&[("tls.crt", b"new")], SystemTime::now(), record).unwrap();
     assert_eq!(
         steps,
         [
@@ -163,11 +140,7 @@ fn leftovers_go_only_after_the_rename_is_on_disk() {
     let secret = SecretDir::open(tmp.path()).unwrap();
     secret.publish(FIRST).unwrap();
     let cut_off = secret.publish_at(SECOND, SystemTime::now(), &mut |doing| {
-        if doing == "swap the link" {
-            Err(crash())
-        } else {
-            Ok(())
-        }
+        if doing == "swap the link" { Err(crash()) } else { Ok(()) }
     });
     assert!(cut_off.is_err());
 
@@ -209,9 +182,7 @@ fn names_of_the_writer_and_of_other_directories_are_refused() {
         let error = secret.publish(&[(name, b"x")]).unwrap_err();
         assert!(matches!(error, PublishError::Name { .. }), "{name:?}: {error}");
     }
-    let error = secret
-        .publish(&[("a", b"1"), ("b", b"2"), ("a", b"3")])
-        .unwrap_err();
+    let error = secret.publish(&[("a", b"1"), ("b", b"2"), ("a", b"3")]).unwrap_err();
     assert!(matches!(error, PublishError::Name { .. }), "{error}");
     assert!(listing(tmp.path()).is_empty());
 }
@@ -223,10 +194,7 @@ fn what_others_put_there_is_not_replaced() {
     let refused = |what: &str| {
         let error = secret.publish(FIRST).unwrap_err();
         assert!(matches!(error, PublishError::Occupied { .. }), "{what}: {error}");
-        assert!(
-            error.to_string().starts_with(tmp.path().to_str().unwrap()),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with(tmp.path().to_str().unwrap()), "{error}");
     };
     fs::write(tmp.path().join("tls.key"), "by hand").unwrap();
     refused("a file");
@@ -280,10 +248,9 @@ fn taken_dated_name_is_passed_over() {
     let tmp = tempfile::tempdir().unwrap();
     let secret = SecretDir::open(tmp.path()).unwrap();
     let frozen = SystemTime::UNIX_EPOCH;
-    for (files, name) in [
-        (FIRST, "..1970_01_01_00_00_00.000000000"),
-        (SECOND, "..1970_01_01_00_00_00.000000001"),
-    ] {
+    for (files, name) in
+        [(FIRST, "..1970_01_01_00_00_00.000000000"), (SECOND, "..1970_01_01_00_00_00.000000001")]
+    {
         secret.publish_at(files, frozen, &mut |_| Ok(())).unwrap();
         assert_eq!(fs::read_link(tmp.path().join("..data")).unwrap(), Path::new(name));
     }
@@ -292,14 +259,8 @@ fn taken_dated_name_is_passed_over() {
 #[test]
 fn missing_directory_is_created_and_a_file_in_its_place_is_an_error() {
     let tmp = tempfile::tempdir().unwrap();
-    SecretDir::open(tmp.path().join("new"))
-        .unwrap()
-        .publish(FIRST)
-        .unwrap();
-    SecretDir::open(tmp.path().join("new"))
-        .unwrap()
-        .publish(FIRST)
-        .unwrap();
+    SecretDir::open(tmp.path().join("new")).unwrap().publish(FIRST).unwrap();
+    SecretDir::open(tmp.path().join("new")).unwrap().publish(FIRST).unwrap();
     fs::write(tmp.path().join("file"), "").unwrap();
     for name in ["file", "no/parent"] {
         let error = SecretDir::open(tmp.path().join(name)).unwrap_err();
@@ -317,17 +278,12 @@ fn seen(dir: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 fn set(files: Files<'_>) -> BTreeMap<String, Vec<u8>> {
-    files
-        .iter()
-        .map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec()))
-        .collect()
+    files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec())).collect()
 }
 
 fn listing(dir: &Path) -> Vec<String> {
-    let mut names: Vec<_> = fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<_> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
