@@ -107,8 +107,8 @@ impl Reloader {
         // The handle must not outlive a shutdown that happens meanwhile.
         drop(watcher);
         match answer.recv() {
-            Ok(Ok(Loaded { swapped: true, .. })) => Ok(Reloaded::Swapped),
-            Ok(Ok(Loaded { swapped: false, .. })) => Ok(Reloaded::Unchanged),
+            Ok(Ok(Loaded { swapped: true })) => Ok(Reloaded::Swapped),
+            Ok(Ok(Loaded { swapped: false })) => Ok(Reloaded::Unchanged),
             Ok(Err(error)) => Err(ReloadError::Load(error)),
             Err(_) => Err(ReloadError::Stopped),
         }

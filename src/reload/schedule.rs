@@ -148,6 +148,11 @@ impl Schedule {
         }
     }
 
+    /// Whether a load is to come because of a touch.
+    pub(crate) fn is_settling(&self) -> bool {
+        self.settling.is_some()
+    }
+
     /// When [`Schedule::step`] will have something to do.
     pub(crate) fn deadline(&self) -> Instant {
         match (self.settling, self.failing) {

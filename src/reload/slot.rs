@@ -91,8 +91,7 @@ impl Slot {
 
     /// The first load, on the thread that starts. Nothing is watched yet: [`Slot::watched`] makes up for it.
     pub(super) fn first_load(&mut self) -> Result<(), LoadError> {
-        let outcome = self.with_host(None, |tracker, host| tracker.load(host, Trigger::Startup));
-        outcome.result.map(|_| ()).map_err(|(error, _)| error)
+        self.load(None, Trigger::Startup).map(|_| ())
     }
 
     /// Nothing can be loaded at start, and that is allowed.
@@ -104,13 +103,19 @@ impl Slot {
     /// Taken up by the reload thread: from now on it is watched, and what happened until now is looked for.
     pub(super) fn watched(&mut self, watch: &Watch) {
         self.adjust_period(watch);
-        let outcome = self.with_host(Some(watch), |tracker, host| tracker.load(host, Trigger::Event));
-        self.settle_outcome(outcome);
+        // A failure is kept as any other is.
+        self.load(Some(watch), Trigger::Event).ok();
     }
 
     pub(super) fn touched(&mut self, watch: &Watch, touch: Touch, at: Instant) {
         self.first_event.get_or_insert(at);
-        self.with_host(Some(watch), |tracker, host| tracker.touched(host, touch, at));
+        self.drive(Some(watch), |tracker, host| {
+            tracker.touched(host, touch, at);
+            None
+        });
+        if !self.tracker.expects_load() {
+            self.first_event = None;
+        }
     }
 
     /// Events were lost.
@@ -122,54 +127,74 @@ impl Slot {
 
     /// Does what is due.
     pub(super) fn run(&mut self, watch: &Watch) {
-        if let Some(outcome) = self.with_host(Some(watch), |tracker, host| tracker.run(host)) {
-            self.settle_outcome(outcome);
-        }
+        self.drive(Some(watch), |tracker, host| tracker.run(host));
     }
 
     /// Loads because somebody asks for it.
     pub(super) fn reload(&mut self, watch: &Watch) -> Result<Loaded, LoadError> {
-        let outcome = self.with_host(Some(watch), |tracker, host| tracker.load(host, Trigger::Manual));
-        let result = match &outcome.result {
-            Ok(loaded) => Ok(*loaded),
-            Err((error, _)) => Err(error.clone()),
-        };
-        self.settle_outcome(outcome);
+        self.load(Some(watch), Trigger::Manual)
+    }
+
+    fn load(&mut self, watch: Option<&Watch>, trigger: Trigger) -> Result<Loaded, LoadError> {
+        let mut result = Ok(Loaded { swapped: false });
+        self.drive(watch, |tracker, host| {
+            let outcome = tracker.load(host, trigger);
+            result = match &outcome.result {
+                Ok(loaded) => Ok(*loaded),
+                Err((error, _)) => Err(error.clone()),
+            };
+            Some(outcome)
+        });
         result
     }
 
-    fn with_host<T>(
+    /// Lets the tracker work, then notes and tells what came of it.
+    fn drive(
         &mut self,
         watch: Option<&Watch>,
-        run: impl FnOnce(&mut Tracker, &mut SlotHost<'_>) -> T,
-    ) -> T {
+        work: impl FnOnce(&mut Tracker, &mut SlotHost<'_>) -> Option<Outcome>,
+    ) {
         let mut host = SlotHost {
             shared: &self.shared,
             paths: self.tracker.paths().clone(),
             watch,
             first_event: self.first_event,
             swaps: Vec::new(),
+            recovered: false,
             failure: None,
         };
-        let done = run(&mut self.tracker, &mut host);
-        let SlotHost { swaps, failure, .. } = host;
+        let outcome = work(&mut self.tracker, &mut host);
+        if outcome.as_ref().is_some_and(|outcome| outcome.result.is_ok()) {
+            // Before anybody is called back: a callback may ask how we are.
+            host.ends_failure();
+        }
+        let SlotHost { swaps, failure, recovered, .. } = host;
         if let Some(failure) = failure {
             self.degraded(failure);
         }
         for swap in swaps {
             self.announce(swap);
         }
-        done
+        if recovered {
+            info!("identity={} recovered: the files are right again", self.shared.identity);
+            self.tell(&Event::Recovered);
+        }
+        match outcome {
+            Some(Outcome { result: Ok(_), trigger }) => {
+                self.first_event = None;
+                self.shared.status.lock().stats.loads += 1;
+                debug!("identity={} trigger={trigger:?} loaded", self.shared.identity);
+            }
+            Some(Outcome { result: Err((error, verdict)), .. }) => self.failed(error, verdict),
+            None => {}
+        }
     }
 
-    fn announce(&mut self, swap: Swap) {
-        self.first_event = None;
+    fn announce(&self, swap: Swap) {
         {
             let mut status = self.shared.status.lock();
             status.stats.swaps += 1;
-            if swap.trigger() == Trigger::Resync && self.by_events {
-                status.stats.missed_events += 1;
-            }
+            status.stats.missed_events += u64::from(swap.trigger() == Trigger::Resync && self.by_events);
         }
         log_swap(&self.shared.identity, &swap);
         if swap.trigger() != Trigger::Startup {
@@ -177,33 +202,12 @@ impl Slot {
         }
     }
 
-    /// Notes and tells what came of a load.
-    fn settle_outcome(&mut self, outcome: Outcome) {
-        self.first_event = None;
-        let identity = &self.shared.identity;
-        match outcome.result {
-            Ok(Loaded { swapped, recovered }) => {
-                let was_failing = {
-                    let mut status = self.shared.status.lock();
-                    status.stats.loads += 1;
-                    let was_failing = status.failing.take().is_some();
-                    status.stats.recoveries += u64::from(recovered || was_failing);
-                    was_failing
-                };
-                if recovered || was_failing {
-                    info!("identity={identity} recovered: the files are right again");
-                    self.tell(&Event::Recovered);
-                } else if !swapped {
-                    debug!("identity={identity} trigger={:?} unchanged", outcome.trigger);
-                }
-            }
-            Err((_, Verdict::Transient)) => {}
-            Err((error, verdict)) => self.failed(error, verdict),
-        }
-    }
-
     /// A failure that lasts: said once, and again when the reason changes.
-    fn failed(&self, error: LoadError, verdict: Verdict) {
+    fn failed(&mut self, error: LoadError, verdict: Verdict) {
+        if verdict == Verdict::Transient {
+            return;
+        }
+        self.first_event = None;
         let text = error.to_string();
         let error = Arc::new(error);
         {
@@ -258,7 +262,18 @@ struct SlotHost<'a> {
     watch: Option<&'a Watch>,
     first_event: Option<Instant>,
     swaps: Vec<Swap>,
+    /// A failure that was told of has ended.
+    recovered: bool,
     failure: Option<WatchFailure>,
+}
+
+impl SlotHost<'_> {
+    fn ends_failure(&mut self) {
+        let mut status = self.shared.status.lock();
+        let ended = status.failing.take().is_some();
+        status.stats.recoveries += u64::from(ended);
+        self.recovered |= ended;
+    }
 }
 
 impl Host for SlotHost<'_> {
@@ -301,6 +316,7 @@ impl Host for SlotHost<'_> {
             .try_publish(&Arc::new(bundle), || self.shared.gate.is_open())
             .map_err(|error| LoadError::Config { paths: Box::new(self.paths.clone()), error })?;
         if let Some(generation) = published {
+            self.ends_failure();
             let latency = self.first_event.map_or_else(Default::default, |event| event.elapsed());
             self.swaps.push(Swap::new(previous, generation, trigger, latency));
         }

@@ -62,8 +62,6 @@ pub(crate) struct Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loaded {
     pub(crate) swapped: bool,
-    /// A failure that was reported ends with it.
-    pub(crate) recovered: bool,
 }
 
 impl Tracker {
@@ -89,6 +87,11 @@ impl Tracker {
 
     pub(crate) fn deadline(&self) -> Instant {
         self.schedule.deadline()
+    }
+
+    /// Whether something was touched that is not loaded yet.
+    pub(crate) fn expects_load(&self) -> bool {
+        self.schedule.is_settling()
     }
 
     /// The kernel told of a change at `at`, or before.
@@ -174,7 +177,10 @@ impl Tracker {
         }
         let now = host.now();
         let result = match result {
-            Ok(()) => Ok(Loaded { swapped, recovered: self.schedule.succeeded(now) }),
+            Ok(()) => {
+                self.schedule.succeeded(now);
+                Ok(Loaded { swapped })
+            }
             Err(error) => {
                 let verdict = self.schedule.failed(now);
                 debug!("load failed ({verdict:?}): {error}");

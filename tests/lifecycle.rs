@@ -1,0 +1,112 @@
+//! Starting and ending: bounded, repeatable, from any thread and from callbacks, leaving nothing behind.
+
+mod common;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Files, Mount, Pki, SOON, eventually, serves};
+use rustls_reload::{Backend, Event, Health, ReloadError, Reloader, Watcher};
+
+#[test]
+fn shutdown_is_quick_also_while_a_callback_runs() {
+    let pki = Pki::new();
+    let mount = Mount::with(&pki.pair(1));
+    let entered = Arc::new(AtomicU64::new(0));
+    let inside = Arc::clone(&entered);
+    let reloader = Reloader::builder(mount.paths()).on_swap(move |_| {
+        inside.fetch_add(1, Ordering::SeqCst);
+        thread::park_timeout(Duration::from_secs(5));
+    });
+    let reloader = reloader.start().unwrap();
+    mount.swap(&pki.pair(2));
+    eventually(SOON, "the callback runs", || entered.load(Ordering::SeqCst) == 1);
+    mount.swap(&pki.pair(3));
+    let begun = Instant::now();
+    reloader.shutdown();
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(3), "bounded: {took:?}");
+    assert!(matches!(reloader.health(), Health::Stopped));
+    assert_eq!(reloader.store().number(), 2, "nothing is published any more");
+}
+
+#[test]
+fn every_method_answers_from_a_callback() {
+    let pki = Pki::new();
+    let mount = Mount::with(&pki.pair(1));
+    let other = Files::with(&pki.pair(7));
+    let watcher = Watcher::start(Backend::Auto).unwrap();
+    let handle: Arc<OnceLock<Reloader>> = Arc::default();
+    let answers: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (own, said) = (Arc::clone(&handle), Arc::clone(&answers));
+    let (shared, paths) = (watcher.clone(), other.paths());
+    let reloader = Reloader::builder(mount.paths()).watcher(&watcher).on_swap(move |swap| {
+        let reloader = own.get().expect("set before the first swap");
+        let refused = matches!(reloader.reload_now(), Err(ReloadError::OnReloadThread));
+        let served = reloader.current().is_some_and(|now| now.number() == swap.generation().number());
+        let ready = matches!(reloader.health(), Health::Ready);
+        let added = Reloader::builder(paths.clone()).watcher(&shared).start().is_ok();
+        reloader.shutdown();
+        said.lock().unwrap().push(format!("{refused} {served} {ready} {added}"));
+    });
+    let reloader = reloader.start().unwrap();
+    handle.set(reloader.clone()).expect("once");
+    mount.swap(&pki.pair(2));
+    eventually(SOON, "the callback came to its end", || !answers.lock().unwrap().is_empty());
+    assert_eq!(*answers.lock().unwrap(), ["true true true true"]);
+    assert!(matches!(reloader.reload_now(), Err(ReloadError::Stopped)));
+}
+
+#[test]
+fn last_handle_may_be_dropped_in_a_callback() {
+    let pki = Pki::new();
+    let mount = Mount::with(&pki.pair(1));
+    let handle: Arc<Mutex<Option<Reloader>>> = Arc::default();
+    let dropped = Arc::new(AtomicU64::new(0));
+    let (taken, count) = (Arc::clone(&handle), Arc::clone(&dropped));
+    let reloader = Reloader::builder(mount.paths()).on_swap(move |_| {
+        drop(taken.lock().unwrap().take());
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    let store = {
+        let reloader = reloader.start().unwrap();
+        let store = Arc::clone(reloader.store());
+        *handle.lock().unwrap() = Some(reloader);
+        store
+    };
+    mount.swap(&pki.pair(2));
+    eventually(SOON, "the callback ran", || dropped.load(Ordering::SeqCst) == 1);
+    assert_eq!(store.number(), 2, "what was handed out stays usable");
+}
+
+#[test]
+fn callback_that_panics_does_not_end_reloading() {
+    let pki = Pki::new();
+    let mount = Mount::with(&pki.pair(1));
+    let reloader = Reloader::builder(mount.paths()).on_swap(|swap| {
+        assert_ne!(swap.generation().number(), 2, "on purpose");
+    });
+    let reloader = reloader.start().unwrap();
+    for next in 2..=3 {
+        mount.swap(&pki.pair(next));
+        serves(&reloader, next);
+    }
+    eventually(SOON, "counted", || reloader.stats().callback_panics == 1);
+    assert!(matches!(reloader.health(), Health::Ready));
+}
+
+#[test]
+fn slow_subscriber_loses_events_but_delays_nothing() {
+    let pki = Pki::new();
+    let mount = Mount::with(&pki.pair(1));
+    let reloader = Reloader::builder(mount.paths()).start().unwrap();
+    let events = reloader.subscribe();
+    for next in 2..=300 {
+        mount.swap(&pki.pair(next));
+        reloader.wait_for(next, SOON).expect("published");
+    }
+    eventually(SOON, "the rest is counted", || reloader.stats().dropped_events == 299 - 256);
+    assert!(matches!(events.recv(), Ok(Event::Swapped(swap)) if swap.generation().number() == 2));
+}
