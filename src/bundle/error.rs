@@ -362,6 +362,7 @@ impl fmt::Display for Sentence<'_> {
             BundleError::KeyMismatch { key_role, key, leaf } => {
                 let certificate = match key_role {
                     Role::Cert => "the same file".to_owned(),
+                    _ if self.paths.is_none() => format!("the {}", Role::Cert),
                     _ => self.name(Role::Cert),
                 };
                 write!(

@@ -27,6 +27,8 @@ impl Identity {
         let mut keys = Vec::new();
         let cert_blocks = blocks(Role::Cert, cert)?;
         let found = Found::in_blocks(&cert_blocks);
+        // Two names of one file, which is both.
+        let key = key.filter(|key| found.private_keys == 0 || *key != cert);
         for block in cert_blocks {
             match block.label() {
                 Label::Certificate => chain.push(block),

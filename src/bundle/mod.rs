@@ -201,10 +201,10 @@ pub struct Material<'a> {
 }
 
 impl<'a> Material<'a> {
-    /// A certificate chain and its key. Equal bytes are one file that was named twice, as
-    /// [`combined`](Self::combined).
+    /// A certificate chain and its key. Where the bytes are equal and hold a key, they are one file that was
+    /// named twice, as [`combined`](Self::combined).
     pub fn new(cert: &'a [u8], key: &'a [u8]) -> Self {
-        Self { key: (cert != key).then_some(key), ..Self::combined(cert) }
+        Self { key: Some(key), ..Self::combined(cert) }
     }
 
     /// One file that holds chain and key, in any order.

@@ -100,6 +100,9 @@ pub enum Problem {
     /// A long line of base64 outside any block.
     #[error("base64 outside any block: its BEGIN line is missing or damaged")]
     StrayBase64,
+    /// The last line is a part of a BEGIN marker.
+    #[error("the last line is part of a BEGIN marker: the file is cut off or still being written")]
+    MarkerCut,
     /// A BEGIN before the END of the block before.
     #[error("BEGIN inside block {block}, which starts at line {begun}: that block is cut off")]
     BeginInside {

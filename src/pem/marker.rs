@@ -31,6 +31,11 @@ pub(super) fn classify(line: &[u8]) -> Result<Line<'_>, Problem> {
     }
 }
 
+/// Whether a file that is being written may end so, before its next block.
+pub(super) fn is_start_of_marker(line: &[u8]) -> bool {
+    !line.is_empty() && BEGIN.starts_with(line)
+}
+
 /// A line with one kind of marker, which should start at 0 and end the line.
 fn alone(line: &[u8], at: usize, marker: Marker) -> Result<Line<'_>, Problem> {
     let (before, from_marker) = line.split_at_checked(at).unwrap_or((line, &[]));

@@ -23,7 +23,15 @@ pub(super) fn sections(text: &[u8]) -> Result<Vec<Section<'_>>, Error> {
     for line in Lines::new(without_byte_order_mark(text)) {
         let number = sections.len().saturating_add(1);
         match (marker::classify(line.text), &open) {
+            // Cut off within its last line: said as such, below or here.
+            (Err(Problem::MalformedMarker(_)), Some(_)) if !line.is_terminated() => {}
+            (Err(Problem::MalformedMarker(_)), None) if !line.is_terminated() => {
+                return Err(Error::at(line.number, Problem::MarkerCut));
+            }
             (Err(problem), _) => return Err(Error::at(line.number, problem)),
+            (Ok(Line::Text), None) if !line.is_terminated() && marker::is_start_of_marker(line.text) => {
+                return Err(Error::at(line.number, Problem::MarkerCut));
+            }
             (Ok(Line::Text), Some(_)) => {}
             (Ok(Line::Text), None) if is_stray_base64(line.text) => {
                 return Err(Error::at(line.number, Problem::StrayBase64));
@@ -93,6 +101,12 @@ pub(super) struct NumberedLine<'a> {
     from_here: &'a [u8],
     /// The whole text behind this line.
     rest: &'a [u8],
+}
+
+impl NumberedLine<'_> {
+    fn is_terminated(&self) -> bool {
+        self.text.len() < self.from_here.len()
+    }
 }
 
 /// Lines that end with LF, CRLF or CR.
