@@ -143,6 +143,7 @@ const CONVEYS: &[(&str, &[&str])] = &[
     ("key block has no END line", &["PRIVATE KEY", "no END line"]),
     ("block 2 is not a certificate", &["certificate 2 is not a certificate"]),
     ("block 2 is not valid base64", &["block 2", "not valid base64"]),
+    ("certificate 1 is not a CA", &["certificate 1", "is not a CA"]),
     ("certificate 2 is not a CA", &["certificate 2", "is not a CA"]),
     ("contents are SEC1 but the label says PKCS#8", &["SEC1", "label says PKCS#8"]),
     ("does not belong to the certificate", &["does not belong to the leaf in"]),
@@ -156,6 +157,7 @@ const CONVEYS: &[(&str, &[&str])] = &[
     ("invalid base64", &["not valid base64"]),
     ("key belongs to certificate 2", &["key matches certificate 2 of 2; the leaf must come first"]),
     ("key belongs to certificate 3", &["key matches certificate 3 of 3; the leaf must come first"]),
+    ("leaf is X.509 version 1", &["leaf is X.509 version 1, expected 3"]),
     ("line breaks are missing", &["line breaks are missing"]),
     (r"line breaks are written as \n", &[r"line breaks are written as \n"]),
     ("looks like base64 of a PEM file", &["looks like base64 of a PEM file"]),
@@ -174,6 +176,11 @@ const CONVEYS: &[(&str, &[&str])] = &[
 
 /// What one of the warnings must contain when the `.expect` line contains the phrase.
 const WARNS: &[(&str, &str)] = &[
+    ("a private key in the certificate file", "line 13: a private key that is not used"),
+    ("anchor 1 has a weak key", "CA file: certificate 1 has a weak key: RSA 1024"),
+    ("anchor 1 is of version 1", "certificate 1 (CN=version one root) is of X.509 version 1"),
+    ("certificate 2 has a weak key", "certificate file: certificate 2 has a weak key: RSA 1024"),
+    ("signature of certificate 1 is SHA-1", "certificate 1 has a weak signature: SHA-1 with RSA"),
     ("warning about the order", "certificate 2 is out of order"),
     ("warning that certificate 2 did not issue certificate 1", "certificate 2 did not issue"),
     ("warning: anchor 2 is expired", "certificate 2 (CN=case expired root) is expired"),

@@ -248,5 +248,7 @@ fn no_certificate() -> BundleError {
     BundleError::NoCertificate { role: crate::paths::Role::Cert, found: Found::default() }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "issue"))]
+pub(crate) mod made;
+#[cfg(all(test, feature = "issue"))]
 mod tests;
