@@ -11,6 +11,8 @@
 
 mod disk;
 mod error;
+#[cfg(test)]
+mod sim;
 mod trace;
 mod walk;
 

@@ -1,0 +1,1 @@
+//! Errors of the disk at every call of a read.
