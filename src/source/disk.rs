@@ -41,8 +41,8 @@ pub(crate) trait Disk {
     /// What the open file is now.
     fn fstat(&self, file: &Self::File) -> io::Result<Status>;
 
-    /// Reads on; 0 at the end.
-    fn read(&self, file: &mut Self::File, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Reads from `offset` on; 0 at the end.
+    fn read_at(&self, file: &Self::File, offset: usize, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// What `path` leads to now, links followed.
     fn stat(&self, path: &Path) -> io::Result<Status>;
@@ -150,9 +150,10 @@ impl Disk for OsDisk {
         Ok(status(&retry(|| rustix::fs::fstat(file))?))
     }
 
-    fn read(&self, file: &mut OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+    fn read_at(&self, file: &OwnedFd, offset: usize, buffer: &mut [u8]) -> io::Result<usize> {
+        let offset = u64::try_from(offset).unwrap_or(u64::MAX);
         loop {
-            match rustix::io::read(&*file, &mut *buffer) {
+            match rustix::io::pread(file, &mut *buffer, offset) {
                 Err(Errno::INTR) => {}
                 read => return Ok(read?),
             }

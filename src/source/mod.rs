@@ -3,11 +3,17 @@
 //! 1. Every path is resolved hop by hop, each name once ([`Walk`]); the directories reached are held.
 //! 2. Each file is opened without waiting, must be a regular file below its cap, and is read to the end
 //!    between two looks at its identity.
-//! 3. When all are read, each path is resolved once more, by the kernel. Where one leads elsewhere, or to a
-//!    file of another identity, all is read again.
+//! 3. When all are read, each is read once more through the handle that is still held, and each path is
+//!    resolved once more, by the kernel. Where a byte differs, or a path leads elsewhere, or to a file of
+//!    another identity, all is read again.
 //!
-//! What is returned was therefore on the disk, whole, at the instant between the last read and the first
-//! look of step 3. It knows names and bytes; what they mean is decided elsewhere.
+//! What is returned was therefore on the disk, whole, at the instant between the last read of step 2 and the
+//! first look of step 3. The identity alone would not prove it: two writes within one tick of the file
+//! system's clock (4 to 10 ms before Linux 6.13, 2 s on FAT) share it, and so do a file and its successor in
+//! the same inode. What still goes unseen is a disk that changes, changes back and changes again within the
+//! few calls of one read.
+//!
+//! It knows names and bytes; what they mean is decided elsewhere.
 
 mod disk;
 mod error;
@@ -22,6 +28,7 @@ pub use error::ReadError;
 pub(crate) use trace::{Found, Trace};
 pub(crate) use walk::Walk;
 
+use std::io;
 use std::path::PathBuf;
 
 use sha2::{Digest as _, Sha256};
@@ -109,46 +116,87 @@ enum Torn {
 }
 
 fn read_walked<D: Disk>(disk: &D, walk: &Walk<'_, D>, trace: &Trace) -> Result<Vec<FileBytes>, Torn> {
-    let files = walk
+    let opened = walk
         .ends()
         .iter()
         .filter_map(|end| read_end(disk, walk, end).transpose())
-        .collect::<Result<Vec<_>, _>>();
+        .collect::<Result<Vec<_>, _>>()
+        .and_then(|opened| read_again(disk, opened));
     // A failure, too, is only true of a disk that stood still: half of a rotation is not an error.
     match trace.first_moved(disk) {
         Some(path) if rechecks(disk) => Err(Torn::Moved(path.to_owned())),
-        _ => files,
+        _ => Ok(opened?.into_iter().map(|opened| opened.file).collect()),
     }
 }
 
-fn read_end<D: Disk>(disk: &D, walk: &Walk<'_, D>, end: &End) -> Result<Option<FileBytes>, Torn> {
+/// A file that was read once. While it is held, no other file gets its inode.
+struct Opened<'w, D: Disk> {
+    handle: D::File,
+    end: &'w End,
+    file: FileBytes,
+}
+
+fn read_end<'w, D: Disk>(
+    disk: &D,
+    walk: &'w Walk<'_, D>,
+    end: &'w End,
+) -> Result<Option<Opened<'w, D>>, Torn> {
     let (node, name, status) = match &end.found {
         Ok(Place::File { node, name, status }) => (*node, name, status),
         Ok(Place::Absent) => return Ok(None),
         Err(error) => return Err(Torn::Failed(error.clone())),
     };
-    let failed = |error: std::io::Error| {
+    let failed = |error: io::Error| {
         if trace::is_missing(&error) {
             return Torn::Moved(end.path.clone());
         }
         Torn::Failed(ReadError::from_io(&end.path, &error).with_mode(status.mode))
     };
-    let mut file = walk.open(node, name).map_err(failed)?;
-    let before = disk.fstat(&file).map_err(failed)?;
+    let handle = walk.open(node, name).map_err(failed)?;
+    let before = disk.fstat(&handle).map_err(failed)?;
     if before != *status {
         return Err(Torn::Moved(end.path.clone()));
     }
-    let bytes = read_to_end(disk, &mut file, &before, end)?;
-    if disk.fstat(&file).map_err(failed)? != before {
+    let bytes = read_to_end(disk, &handle, &before, end)?;
+    if disk.fstat(&handle).map_err(failed)? != before {
         return Err(Torn::Moved(end.path.clone()));
     }
-    Ok(Some(FileBytes { role: end.role, identity: before.identity.inode, bytes }))
+    let file = FileBytes { role: end.role, identity: before.identity.inode, bytes };
+    Ok(Some(Opened { handle, end, file }))
+}
+
+/// Reads what was read once more: all the first reads lie before all the second ones.
+fn read_again<'w, D: Disk>(disk: &D, opened: Vec<Opened<'w, D>>) -> Result<Vec<Opened<'w, D>>, Torn> {
+    for Opened { handle, end, file } in &opened {
+        match still_reads(disk, handle, &file.bytes) {
+            Ok(false) if rereads(disk) => return Err(Torn::Moved(end.path.clone())),
+            Ok(_) => {}
+            Err(error) => return Err(Torn::Failed(ReadError::from_io(&end.path, &error))),
+        }
+    }
+    Ok(opened)
+}
+
+fn still_reads<D: Disk>(disk: &D, handle: &D::File, bytes: &[u8]) -> io::Result<bool> {
+    let mut buffer = Zeroizing::new(vec![0; bytes.len().min(SECOND_LOOK)]);
+    let mut rest = bytes;
+    let mut offset = 0;
+    while !rest.is_empty() {
+        let room = rest.len().min(SECOND_LOOK);
+        let count = disk.read_at(handle, offset, buffer.get_mut(..room).unwrap_or_default())?;
+        match rest.split_at_checked(count) {
+            Some((expected, left)) if count > 0 && buffer.get(..count) == Some(expected) => rest = left,
+            _ => return Ok(false),
+        }
+        offset += count;
+    }
+    Ok(true)
 }
 
 /// Reads exactly the size that the file has, in one buffer: a growing one would leave copies of a key behind.
 fn read_to_end<D: Disk>(
     disk: &D,
-    file: &mut D::File,
+    handle: &D::File,
     status: &Status,
     end: &End,
 ) -> Result<Zeroizing<Vec<u8>>, Torn> {
@@ -162,7 +210,7 @@ fn read_to_end<D: Disk>(
     let mut bytes = Zeroizing::new(vec![0; room]);
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match disk.read(file, rest) {
+        match disk.read_at(handle, filled, rest) {
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(error) => return Err(Torn::Failed(ReadError::from_io(&end.path, &error))),
@@ -193,6 +241,19 @@ fn rechecks<D: Disk>(disk: &D) -> bool {
     !disk.sabotage().trusts_first_look
 }
 
+#[cfg(not(test))]
+fn rereads<D: Disk>(_: &D) -> bool {
+    true
+}
+
+#[cfg(test)]
+fn rereads<D: Disk>(disk: &D) -> bool {
+    !disk.sabotage().trusts_stamps
+}
+
+/// How many bytes are compared at a time when a file is read once more.
+const SECOND_LOOK: usize = 64 << 10;
+
 /// How often a read starts over before the schedule takes it up again.
 const MAX_ATTEMPTS: u32 = 8;
 
@@ -204,4 +265,6 @@ pub(crate) struct Sabotage {
     pub(crate) asks_twice: bool,
     /// The paths are not resolved a second time.
     pub(crate) trusts_first_look: bool,
+    /// The bytes are not read a second time.
+    pub(crate) trusts_stamps: bool,
 }

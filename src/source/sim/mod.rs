@@ -4,13 +4,14 @@
 //! - [`SimDisk`] is what the read sees. Before each call it consults its [`Switch`]es: how many of the
 //!   writer's calls come first. Errors can be injected at any call.
 //! - `state` says, with a resolver of its own, what a reader of that instant would see.
-//! - `recipe` holds the writers of the field, `explore` runs the read against each of them with the switch
-//!   at every point.
+//! - `recipe` holds the writers of the field, `explore` runs the read against them with the switch at every
+//!   point, and `proof` says what must hold.
 
 mod explore;
 mod fault;
 mod fs;
 mod op;
+mod proof;
 mod recipe;
 mod state;
 
@@ -39,7 +40,7 @@ pub(crate) struct SimDisk {
 #[derive(Debug)]
 struct State {
     fs: FileSystem,
-    writer: Vec<Op>,
+    writer: Arc<Vec<Op>>,
     written: usize,
     switches: Vec<Switch>,
     faults: Vec<(usize, Errno)>,
@@ -66,16 +67,15 @@ pub(crate) struct SimDir {
 #[derive(Debug)]
 pub(crate) struct SimFile {
     inode: u64,
-    offset: usize,
     _pin: Arc<()>,
 }
 
 impl SimDisk {
     /// The disk with a writer that has `ops` to do.
-    pub(crate) fn new(fs: FileSystem, writer: Vec<Op>) -> Self {
+    pub(crate) fn new(fs: FileSystem, writer: impl Into<Arc<Vec<Op>>>) -> Self {
         let state = State {
             fs,
-            writer,
+            writer: writer.into(),
             written: 0,
             switches: Vec::new(),
             faults: Vec::new(),
@@ -117,7 +117,7 @@ impl SimDisk {
 
     /// Gives the writer more to do.
     pub(crate) fn extend_writer(&self, ops: impl IntoIterator<Item = Op>) {
-        self.state.lock().writer.extend(ops);
+        Arc::make_mut(&mut self.state.lock().writer).extend(ops);
     }
 
     /// How many calls the writer has done.
@@ -172,7 +172,8 @@ impl SimDisk {
 
 impl State {
     fn run_writer(&mut self, ops: usize) {
-        for op in self.writer.iter().skip(self.written).take(ops) {
+        let writer = Arc::clone(&self.writer);
+        for op in writer.iter().skip(self.written).take(ops) {
             self.fs.now += self.step;
             op.apply(&mut self.fs).unwrap_or_else(|errno| panic!("the writer failed at {op:?}: {errno}"));
             self.written += 1;
@@ -229,7 +230,7 @@ impl Disk for SimDisk {
                 // O_NOFOLLOW
                 Body::Link(_) => Err(Errno::LOOP),
                 _ if node.mode & READ == 0 => Err(Errno::ACCESS),
-                _ => Ok(SimFile { inode, offset: 0, _pin: state.fs.hold(inode)? }),
+                _ => Ok(SimFile { inode, _pin: state.fs.hold(inode)? }),
             }
         })
     }
@@ -238,13 +239,12 @@ impl Disk for SimDisk {
         self.call(|state| state.fs.status(file.inode))
     }
 
-    fn read(&self, file: &mut SimFile, buffer: &mut [u8]) -> io::Result<usize> {
+    fn read_at(&self, file: &SimFile, offset: usize, buffer: &mut [u8]) -> io::Result<usize> {
         self.call(|state| {
             let Body::File(bytes) = &state.fs.node(file.inode)?.body else { return Err(Errno::ISDIR) };
-            let rest = bytes.get(file.offset..).unwrap_or_default();
+            let rest = bytes.get(offset..).unwrap_or_default();
             let count = rest.len().min(buffer.len()).min(state.chunk);
             buffer[..count].copy_from_slice(&rest[..count]);
-            file.offset += count;
             Ok(count)
         })
     }

@@ -1,5 +1,6 @@
 //! The writers of the field, each as the list of its system calls.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::state::content;
@@ -12,7 +13,7 @@ pub(super) struct Recipe {
     pub(super) name: String,
     pub(super) paths: Paths,
     pub(super) start: Vec<Op>,
-    pub(super) ops: Vec<Op>,
+    pub(super) ops: Arc<Vec<Op>>,
     pub(super) nature: Nature,
     /// The generation on the disk when the writer is done.
     pub(super) last: u32,
@@ -194,12 +195,27 @@ fn directory_made_anew() -> Recipe {
 
 /// A link to one of two directories, there and back and there: each look at it may be right, and the sum
 /// of them wrong.
-fn toggle() -> Recipe {
+pub(super) fn toggle() -> Recipe {
     let mut start = vec![mkdir("/v1"), mkdir("/v2"), symlink("v1", "/cur"), symlink("v2", "/other")];
     start.extend(pair_in("/v1", 1));
     start.extend(pair_in("/v2", 2));
     let ops = vec![exchange("/cur", "/other"); 3];
     recipe("parent link toggled three times", pair_at("/cur"), start, ops, Nature::Atomic, 2)
+}
+
+/// A link for each file, each there and back and there; the way back in the other order. Not one of [`all`].
+pub(super) fn separate_toggles() -> Recipe {
+    let mut start: Vec<Op> = ["/v1", "/v2", "/d"].map(mkdir).into();
+    start.extend(pair_in("/v1", 1));
+    start.extend(pair_in("/v2", 2));
+    for name in ["c.crt", "c.key"] {
+        start.push(symlink(&format!("../v1/{name}"), &format!("/d/{name}")));
+        start.push(symlink(&format!("../v2/{name}"), &format!("/d/other.{name}")));
+    }
+    let cert = || exchange("/d/c.crt", "/d/other.c.crt");
+    let key = || exchange("/d/c.key", "/d/other.c.key");
+    let ops = vec![cert(), key(), key(), cert(), cert(), key()];
+    recipe("two links toggled three times", pair_at("/d"), start, ops, Nature::Stepwise, 2)
 }
 
 fn combined_renamed() -> Recipe {
@@ -426,5 +442,5 @@ fn exchange(one: &str, other: &str) -> Op {
 }
 
 fn recipe(name: &str, paths: Paths, start: Vec<Op>, ops: Vec<Op>, nature: Nature, last: u32) -> Recipe {
-    Recipe { name: name.into(), paths, start, ops, nature, last }
+    Recipe { name: name.into(), paths, start, ops: ops.into(), nature, last }
 }
