@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::disk::{Disk, Identity, Inode, Status, Timestamp};
+use rustix::io::Errno;
+
+use super::disk::{Disk, FileKind, Identity, Inode, Status, Timestamp};
 
 /// Every name that was looked up on the way to every configured file, with the answer.
 ///
@@ -44,6 +46,18 @@ pub(super) struct Route {
     pub(super) hops: Vec<usize>,
     /// A regular file was reached, or the file may be missing and is.
     pub(super) complete: bool,
+    pub(super) goal: Goal,
+}
+
+/// What is at the end of a configured path, as far as the kernel would say so in one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    File(Identity),
+    /// A name is missing on the way, or a file stands where a directory is to be passed.
+    Absent,
+    NotAFile(FileKind),
+    LinkLoop,
+    Refused(io::ErrorKind),
 }
 
 impl Trace {
@@ -60,7 +74,7 @@ impl Trace {
         for (now, before) in self.routes.iter().zip(&earlier.routes) {
             let hops = || self.hops_of(now).zip(earlier.hops_of(before));
             let Some((hop, was)) = hops().find(|(hop, was)| hop != was) else {
-                if now.is_missing_in(self) {
+                if now.may_be_missing_and_is() {
                     continue;
                 }
                 return false;
@@ -99,21 +113,7 @@ impl Trace {
 
     /// The first path that does not lead to what was found.
     pub(super) fn first_moved<D: Disk>(&self, disk: &D) -> Option<&Path> {
-        self.routes.iter().find(|route| !self.ends_as_found(disk, route)).map(|route| route.path.as_path())
-    }
-
-    fn ends_as_found<D: Disk>(&self, disk: &D, route: &Route) -> bool {
-        let end = self.hops_of(route).last().map(|hop| &hop.found);
-        match (disk.stat(&route.path), end) {
-            (Ok(now), Some(Found::File(then))) => now.identity == then.identity,
-            (Ok(now), Some(Found::Directory(then))) => now.identity.inode == *then,
-            (Ok(_), _) => false,
-            (Err(error), Some(Found::Missing)) => is_missing(&error),
-            // The walk gave up in a circle of links, and so does the kernel.
-            (Err(_), Some(Found::Link(_))) => true,
-            (Err(error), Some(Found::Refused(kind))) => error.kind() == *kind,
-            (Err(_), _) => false,
-        }
+        self.routes.iter().find(|route| !route.ends_as_found(disk)).map(|route| route.path.as_path())
     }
 
     fn hops_of<'a>(&'a self, route: &'a Route) -> impl Iterator<Item = &'a Hop> {
@@ -129,9 +129,19 @@ impl Trace {
 }
 
 impl Route {
-    fn is_missing_in(&self, trace: &Trace) -> bool {
-        let end = self.hops.last().and_then(|&last| trace.hops.get(last));
-        self.complete && end.is_some_and(|hop| hop.found == Found::Missing)
+    fn ends_as_found<D: Disk>(&self, disk: &D) -> bool {
+        match (disk.stat(&self.path), &self.goal) {
+            (Ok(now), Goal::File(then)) => now.identity == *then,
+            (Ok(now), Goal::NotAFile(kind)) => now.kind == *kind,
+            (Err(error), Goal::Absent) => is_missing(&error),
+            (Err(error), Goal::LinkLoop) => Errno::from_io_error(&error) == Some(Errno::LOOP),
+            (Err(error), Goal::Refused(kind)) => error.kind() == *kind,
+            _ => false,
+        }
+    }
+
+    fn may_be_missing_and_is(&self) -> bool {
+        self.complete && self.goal == Goal::Absent
     }
 }
 

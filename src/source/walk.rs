@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::ReadError;
 use super::disk::{Disk, FileKind, Inode, Status};
-use super::trace::{Found, Hop, Route, Trace, is_missing};
+use super::trace::{Found, Goal, Hop, Route, Trace, is_missing};
 use crate::paths::{Paths, Presence, Role};
 
 /// The directories that were reached, and where each path ends.
@@ -55,6 +55,22 @@ pub(super) struct End {
     hops: Vec<usize>,
 }
 
+impl End {
+    fn goal(&self) -> Goal {
+        match &self.found {
+            Ok(Place::File { status, .. }) => Goal::File(status.identity),
+            Ok(Place::Absent) | Err(ReadError::NotFound { .. }) => Goal::Absent,
+            Err(ReadError::NotAFile { kind, .. }) => Goal::NotAFile(*kind),
+            Err(ReadError::LinkLoop { .. }) => Goal::LinkLoop,
+            Err(ReadError::Denied { .. }) => Goal::Refused(io::ErrorKind::PermissionDenied),
+            Err(ReadError::Io { kind, .. }) => Goal::Refused(*kind),
+            Err(ReadError::TooLarge { .. } | ReadError::Unsettled { .. }) => {
+                Goal::Refused(io::ErrorKind::Other)
+            }
+        }
+    }
+}
+
 /// A regular file, or the absence of an optional one.
 pub(super) enum Place {
     File { node: usize, name: OsString, status: Status },
@@ -95,8 +111,12 @@ impl<'d, D: Disk> Walk<'d, D> {
             };
             Some(Hop { dir: node.path.clone(), dir_id: node.id, name: asked.name.clone(), found })
         };
-        let route =
-            |end: &End| Route { path: end.path.clone(), hops: end.hops.clone(), complete: end.found.is_ok() };
+        let route = |end: &End| Route {
+            path: end.path.clone(),
+            hops: end.hops.clone(),
+            complete: end.found.is_ok(),
+            goal: end.goal(),
+        };
         Trace {
             hops: self.asked.iter().filter_map(hop).collect(),
             routes: self.ends.iter().map(route).collect(),
@@ -171,23 +191,30 @@ impl<'d, D: Disk> Walk<'d, D> {
     }
 
     fn ask(&mut self, node: usize, name: &OsStr, last: bool) -> io::Result<Answer> {
+        if !last && let Some(next) = self.pass(node, name)? {
+            return Ok(Answer::Directory(next));
+        }
         let at = self.nodes.get(node).ok_or(io::ErrorKind::NotFound)?;
-        if !last {
-            if let Some(dir) = self.disk.open_dir(&at.dir, name)? {
-                let next = Node { id: self.disk.dir_id(&dir)?, dir, path: at.path.join(name), parent: node };
-                self.nodes.push(next);
-                return Ok(Answer::Directory(self.nodes.len() - 1));
-            }
-            if let Some(text) = self.disk.read_link(&at.dir, name)? {
-                return Ok(Answer::Link(text));
-            }
+        if !last && let Some(text) = self.disk.read_link(&at.dir, name)? {
+            return Ok(Answer::Link(text));
         }
         let status = self.disk.lstat(&at.dir, name)?;
         match status.kind {
-            // A link that is gone by now was replaced: the next attempt sees by what.
+            // A link that is gone by now was replaced: the next attempt sees by what. So with a directory.
             FileKind::Link => Ok(self.disk.read_link(&at.dir, name)?.map_or(Answer::Missing, Answer::Link)),
+            // The next path may pass it.
+            FileKind::Directory => Ok(self.pass(node, name)?.map_or(Answer::Missing, Answer::Directory)),
             _ => Ok(Answer::File(status)),
         }
+    }
+
+    /// Opens the directory `name`; `None` where the name is something else.
+    fn pass(&mut self, node: usize, name: &OsStr) -> io::Result<Option<usize>> {
+        let at = self.nodes.get(node).ok_or(io::ErrorKind::NotFound)?;
+        let Some(dir) = self.disk.open_dir(&at.dir, name)? else { return Ok(None) };
+        let next = Node { id: self.disk.dir_id(&dir)?, dir, path: at.path.join(name), parent: node };
+        self.nodes.push(next);
+        Ok(Some(self.nodes.len() - 1))
     }
 
     fn path_of(&self, node: usize) -> &Path {

@@ -12,7 +12,8 @@ use crate::source::{ReadError, Sabotage, Snapshot, read};
 /// One recipe on one kind of disk, with what an instant shows after each of the writer's calls.
 pub(super) struct Ground {
     pub(super) recipe: Recipe,
-    start: FileSystem,
+    /// The disk after each of the writer's calls, and what it shows.
+    disks: Vec<FileSystem>,
     pub(super) states: Vec<State>,
     sabotage: Sabotage,
 }
@@ -24,23 +25,19 @@ struct Run {
     written: usize,
 }
 
-/// What became of many.
-#[derive(Default)]
-pub(super) struct Report {
-    pub(super) interleavings: usize,
-    pub(super) violations: Vec<String>,
-}
+/// How many interleavings were right, or the first that was not.
+pub(super) type Report = Result<usize, String>;
 
 impl Ground {
     pub(super) fn new(recipe: Recipe, clock: Clock, reuse: Reuse) -> Self {
-        let start = recipe.disk(clock, reuse);
-        let disk = SimDisk::new(start.clone(), Arc::clone(&recipe.ops));
-        let mut states = vec![State::of(&start, &recipe.paths)];
+        let disk = SimDisk::new(recipe.disk(clock, reuse), Arc::clone(&recipe.ops));
+        let mut disks = vec![disk.with_fs(|fs| fs.clone())];
         for _ in recipe.ops.iter() {
             disk.run_writer(1);
-            states.push(disk.with_fs(|fs| State::of(fs, &recipe.paths)));
+            disks.push(disk.with_fs(|fs| fs.clone()));
         }
-        Self { recipe, start, states, sabotage: Sabotage::default() }
+        let states = disks.iter().map(|fs| State::of(fs, &recipe.paths)).collect();
+        Self { recipe, disks, states, sabotage: Sabotage::default() }
     }
 
     pub(super) fn with_sabotage(self, sabotage: Sabotage) -> Self {
@@ -49,27 +46,24 @@ impl Ground {
 
     /// A reader that comes after `done` calls of the writer.
     fn run(&self, done: usize, switches: &[Switch]) -> Run {
-        let disk = SimDisk::new(self.start.clone(), Arc::clone(&self.recipe.ops))
+        let disk = SimDisk::new(self.disks[done].clone(), Arc::clone(&self.recipe.ops))
+            .after(done)
             .with_chunk(CONTENT / 2)
             .with_switches(switches)
             .with_sabotage(self.sabotage);
-        disk.run_writer(done);
         let answer = read(&disk, &self.recipe.paths).map_err(|(_, error)| error);
         Run { answer, calls: disk.calls(), written: disk.written() }
     }
 
-    /// Whether the answer was the state of the disk at one instant of the time that the read took.
-    fn judge(&self, done: usize, switches: &[Switch], report: &mut Report) -> Run {
+    /// Whether the answer was the state of the disk at one instant of the time that the read took. Returns
+    /// how many calls the reader needed.
+    fn judge(&self, done: usize, switches: &[Switch]) -> Report {
         let run = self.run(done, switches);
-        report.interleavings += 1;
         let seen = &self.states[done..=run.written];
         let gave_up = matches!(run.answer, Err(ReadError::Unsettled { .. })) && run.written > done;
         let instant = gave_up || seen.iter().any(|state| state.agrees_with(&run.answer));
         let steady = self.recipe.nature != Nature::Atomic || run.answer.is_ok();
-        if !(instant && steady) {
-            report.violations.push(self.describe(done, switches, &run));
-        }
-        run
+        if instant && steady { Ok(run.calls) } else { Err(self.describe(done, switches, &run)) }
     }
 
     fn describe(&self, done: usize, switches: &[Switch], run: &Run) -> String {
@@ -90,47 +84,55 @@ impl Ground {
     }
 
     /// Every stop of the writer, every point of the read, every number of calls there.
-    pub(super) fn one_switch(&self, report: &mut Report) {
+    pub(super) fn one_switch(&self) -> Report {
+        let mut count = 0;
         for done in 0..=self.recipe.ops.len() {
-            let calls = self.judge(done, &[], report).calls;
-            for before_call in 0..calls {
+            for before_call in 0..self.judge(done, &[])? {
                 for ops in 1..=self.recipe.ops.len() - done {
-                    self.judge(done, &[Switch { before_call, ops }], report);
+                    self.judge(done, &[Switch { before_call, ops }])?;
+                    count += 1;
                 }
             }
         }
+        Ok(count)
     }
 
     /// Every pair of points, every two numbers of calls there, from the first state on.
-    pub(super) fn two_switches(&self, report: &mut Report) {
+    pub(super) fn two_switches(&self) -> Report {
+        let mut count = 0;
         let all = self.recipe.ops.len();
-        for before_call in 0..self.run(0, &[]).calls {
+        for before_call in 0..self.judge(0, &[])? {
             for ops in 1..all {
                 let first = Switch { before_call, ops };
-                for before_call in before_call + 1..self.run(0, &[first]).calls {
+                for before_call in before_call + 1..self.judge(0, &[first])? {
                     for ops in 1..=all - first.ops {
-                        self.judge(0, &[first, Switch { before_call, ops }], report);
+                        self.judge(0, &[first, Switch { before_call, ops }])?;
+                        count += 1;
                     }
                 }
             }
         }
+        Ok(count)
     }
 
     /// Every three points, with `ops` calls at each.
-    pub(super) fn three_switches(&self, ops: usize, report: &mut Report) {
+    pub(super) fn three_switches(&self, ops: usize) -> Report {
+        let mut count = 0;
         let at = |before_call| Switch { before_call, ops };
-        for first in 0..self.run(0, &[]).calls {
-            for second in first + 1..self.run(0, &[at(first)]).calls {
-                for third in second + 1..self.run(0, &[at(first), at(second)]).calls {
-                    self.judge(0, &[at(first), at(second), at(third)], report);
+        for first in 0..self.judge(0, &[])? {
+            for second in first + 1..self.judge(0, &[at(first)])? {
+                for third in second + 1..self.judge(0, &[at(first), at(second)])? {
+                    self.judge(0, &[at(first), at(second), at(third)])?;
+                    count += 1;
                 }
             }
         }
+        Ok(count)
     }
 
     /// As many switches as the writer has calls, anywhere.
-    pub(super) fn random(&self, rounds: u64, report: &mut Report) {
-        let calls = self.run(0, &[]).calls;
+    pub(super) fn random(&self, rounds: u64) -> Report {
+        let calls = self.judge(0, &[])?;
         for seed in 0..rounds {
             let mut random = Random(seed);
             let done = random.below(self.recipe.ops.len());
@@ -141,8 +143,9 @@ impl Ground {
                 switches.push(Switch { before_call: random.below(calls * 2), ops });
                 left -= ops;
             }
-            self.judge(done, &switches, report);
+            self.judge(done, &switches)?;
         }
+        Ok(usize::try_from(rounds).unwrap())
     }
 }
 

@@ -17,7 +17,8 @@ use crate::source::disk::{Identity, Inode, Status, Timestamp};
 /// The tree, with its clock.
 #[derive(Clone, Debug)]
 pub(crate) struct FileSystem {
-    nodes: BTreeMap<u64, Node>,
+    /// The first one is `/`.
+    nodes: Vec<Node>,
     reuse: Reuse,
     /// Since 1970.
     pub(crate) now: Duration,
@@ -71,11 +72,15 @@ impl FileSystem {
         let now = Duration::from_secs(1_000_000_000);
         let body = Body::Directory { entries: BTreeMap::new(), parent: ROOT };
         let root = Node { body, mode: 0o755, links: 1, modified: now, changed: now, pin: Pin::default() };
-        Self { nodes: BTreeMap::from([(ROOT, root)]), reuse, now, tick: Duration::from_nanos(1) }
+        Self { nodes: vec![root], reuse, now, tick: Duration::from_nanos(1) }
     }
 
     pub(super) fn node(&self, inode: u64) -> Call<&Node> {
-        self.nodes.get(&inode).ok_or(Errno::STALE)
+        self.nodes.get(index(inode)).ok_or(Errno::STALE)
+    }
+
+    fn node_mut(&mut self, inode: u64) -> Call<&mut Node> {
+        self.nodes.get_mut(index(inode)).ok_or(Errno::STALE)
     }
 
     /// Keeps the inode alive, whatever happens to its names.
@@ -162,9 +167,8 @@ impl FileSystem {
             *parent = dir;
         }
         let stamp = self.stamp();
-        let inode = self.free_number();
         let node = Node { body, mode, links: 1, modified: stamp, changed: stamp, pin: Pin::default() };
-        self.nodes.insert(inode, node);
+        let inode = self.store(node);
         self.enter(dir, name, inode)?;
         Ok(inode)
     }
@@ -225,7 +229,7 @@ impl FileSystem {
     pub(super) fn write(&mut self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) -> Call<()> {
         let inode = self.resolve(path, Follow::Yes)?;
         let stamp = self.stamp();
-        let node = self.nodes.get_mut(&inode).ok_or(Errno::STALE)?;
+        let node = self.node_mut(inode)?;
         let Body::File(bytes) = &mut node.body else { return Err(Errno::ISDIR) };
         change(bytes);
         (node.modified, node.changed) = (stamp, stamp);
@@ -262,7 +266,7 @@ impl FileSystem {
 
     fn entries(&mut self, dir: u64) -> Call<&mut BTreeMap<OsString, u64>> {
         let stamp = self.stamp();
-        let node = self.nodes.get_mut(&dir).ok_or(Errno::STALE)?;
+        let node = self.node_mut(dir)?;
         if node.links == 0 {
             return Err(Errno::NOENT);
         }
@@ -275,7 +279,7 @@ impl FileSystem {
 
     fn change(&mut self, inode: u64, change: impl FnOnce(&mut Node)) -> Call<()> {
         let stamp = self.stamp();
-        let node = self.nodes.get_mut(&inode).ok_or(Errno::STALE)?;
+        let node = self.node_mut(inode)?;
         change(node);
         node.changed = stamp;
         Ok(())
@@ -286,12 +290,24 @@ impl FileSystem {
         self.now - Duration::from_nanos(u64::try_from(rest).unwrap())
     }
 
-    fn free_number(&mut self) -> u64 {
-        if self.reuse == Reuse::AtOnce {
-            self.nodes.retain(|_, node| node.links > 0 || Arc::strong_count(&node.pin.0) > 1);
-        }
-        (ROOT..).find(|number| !self.nodes.contains_key(number)).unwrap()
+    fn store(&mut self, node: Node) -> u64 {
+        let is_gone = |node: &Node| node.links == 0 && Arc::strong_count(&node.pin.0) == 1;
+        let index = match self.nodes.iter().position(is_gone) {
+            Some(index) if self.reuse == Reuse::AtOnce => {
+                self.nodes[index] = node;
+                index
+            }
+            _ => {
+                self.nodes.push(node);
+                self.nodes.len() - 1
+            }
+        };
+        ROOT + u64::try_from(index).unwrap()
     }
+}
+
+fn index(inode: u64) -> usize {
+    usize::try_from(inode - ROOT).unwrap()
 }
 
 /// Whether the link at the end of a path is followed.

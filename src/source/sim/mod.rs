@@ -14,6 +14,7 @@ mod op;
 mod proof;
 mod recipe;
 mod state;
+mod still;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -84,6 +85,12 @@ impl SimDisk {
             chunk: usize::MAX,
         };
         Self { state: Mutex::new(state), sabotage: Sabotage::default() }
+    }
+
+    /// The writer has done its first `written` calls already.
+    pub(crate) fn after(mut self, written: usize) -> Self {
+        self.state.get_mut().written = written;
+        self
     }
 
     /// Sets when the writer acts.

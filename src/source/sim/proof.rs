@@ -21,12 +21,11 @@ fn grounds(clock: Clock) -> impl Iterator<Item = Ground> {
     recipe::all().into_iter().map(move |recipe| Ground::new(recipe, clock, Reuse::AtOnce))
 }
 
-fn explore(title: &str, ground: &Ground, explorer: impl FnOnce(&Ground, &mut Report)) {
-    let mut report = Report::default();
-    explorer(ground, &mut report);
-    println!("{title}, {}: {} interleavings", ground.recipe.name, report.interleavings);
-    let first = report.violations.first().map_or("", String::as_str);
-    assert!(report.violations.is_empty(), "{} violations, the first: {first}", report.violations.len());
+fn all_hold(title: &str, ground: &Ground, report: Report) {
+    match report {
+        Ok(count) => println!("{title}, {}: {count} interleavings", ground.recipe.name),
+        Err(violation) => panic!("{title}, {violation}"),
+    }
 }
 
 #[test]
@@ -43,22 +42,22 @@ fn recipes_are_what_they_claim_and_end_in_their_last_generation() {
 
 #[test]
 fn one_switch_anywhere_shows_one_instant() {
-    for ground in grounds(Clock::Fine) {
-        explore("one switch", &ground, Ground::one_switch);
+    for ground in grounds(Clock::Fine).filter(|ground| ground.recipe.ops.len() <= 16) {
+        all_hold("one switch", &ground, ground.one_switch());
     }
 }
 
 #[test]
 fn two_switches_anywhere_show_one_instant() {
     for ground in grounds(Clock::Fine).filter(|ground| ground.recipe.ops.len() <= 6) {
-        explore("two switches", &ground, Ground::two_switches);
+        all_hold("two switches", &ground, ground.two_switches());
     }
 }
 
 #[test]
 fn switches_at_random_show_one_instant() {
     for ground in grounds(Clock::Fine) {
-        explore("at random", &ground, |ground, report| ground.random(200, report));
+        all_hold("at random", &ground, ground.random(300));
     }
 }
 
@@ -67,10 +66,8 @@ fn switches_at_random_show_one_instant() {
 fn time_stamps_that_tell_nothing_apart_show_one_instant() {
     for clock in [Clock::OneTickForTheWriter, Clock::OneTickForAll] {
         for ground in grounds(clock).filter(|ground| ground.recipe.ops.len() <= 8) {
-            explore(&format!("{clock:?}"), &ground, |ground, report| {
-                ground.one_switch(report);
-                ground.random(100, report);
-            });
+            all_hold(&format!("{clock:?}"), &ground, ground.one_switch());
+            all_hold(&format!("{clock:?}, at random"), &ground, ground.random(50));
         }
     }
 }
@@ -79,7 +76,7 @@ fn time_stamps_that_tell_nothing_apart_show_one_instant() {
 #[test]
 fn shared_link_moved_three_times_shows_one_instant() {
     let ground = Ground::new(recipe::toggle(), Clock::Fine, Reuse::AtOnce);
-    explore("three switches", &ground, |ground, report| ground.three_switches(1, report));
+    all_hold("three switches", &ground, ground.three_switches(1));
 }
 
 #[test]
@@ -88,31 +85,25 @@ fn more_switches_show_one_instant() {
     for clock in [Clock::Fine, Clock::OneTickForTheWriter, Clock::OneTickForAll] {
         for reuse in [Reuse::AtOnce, Reuse::Never] {
             for ground in recipe::all().into_iter().map(|recipe| Ground::new(recipe, clock, reuse)) {
-                explore(&format!("{clock:?}, {reuse:?}"), &ground, |ground, report| {
-                    ground.random(20_000, report);
-                    if ground.recipe.ops.len() <= 12 {
-                        ground.two_switches(report);
-                    }
-                });
+                let title = format!("{clock:?}, {reuse:?}");
+                all_hold(&title, &ground, ground.one_switch());
+                all_hold(&title, &ground, ground.random(20_000));
+                if ground.recipe.ops.len() <= 12 {
+                    all_hold(&title, &ground, ground.two_switches());
+                }
             }
         }
     }
 }
 
-// The tests of the test: each part that is taken out of the read is missed by the explorer.
-
-fn violations(ground: Ground, sabotage: Sabotage, explorer: impl FnOnce(&Ground, &mut Report)) -> usize {
-    let mut report = Report::default();
-    explorer(&ground.with_sabotage(sabotage), &mut report);
-    report.violations.len()
-}
+// The tests of the test: whatever is taken out of the read, the explorer misses it.
 
 #[test]
 fn without_the_recheck_the_proof_fails() {
     let sabotage = Sabotage { trusts_first_look: true, ..Sabotage::default() };
     for name in ["kubelet, old directory removed", "certbot, rm and ln, certificate first"] {
         let ground = Ground::new(recipe::named(name), Clock::Fine, Reuse::AtOnce);
-        assert_ne!(violations(ground, sabotage, Ground::one_switch), 0, "{name}");
+        assert!(ground.with_sabotage(sabotage).one_switch().is_err(), "{name}");
     }
 }
 
@@ -120,7 +111,7 @@ fn without_the_recheck_the_proof_fails() {
 fn without_the_shared_link_answer_the_proof_fails() {
     let sabotage = Sabotage { asks_twice: true, ..Sabotage::default() };
     let ground = Ground::new(recipe::toggle(), Clock::Fine, Reuse::AtOnce);
-    assert_ne!(violations(ground, sabotage, |ground, report| ground.three_switches(1, report)), 0);
+    assert!(ground.with_sabotage(sabotage).three_switches(1).is_err());
 }
 
 #[test]
@@ -128,7 +119,7 @@ fn without_the_second_reading_the_proof_fails() {
     let sabotage = Sabotage { trusts_stamps: true, ..Sabotage::default() };
     for name in ["in place in 1, certificate first", "written over, not cut, key first"] {
         let ground = Ground::new(recipe::named(name), Clock::OneTickForAll, Reuse::AtOnce);
-        assert_ne!(violations(ground, sabotage, Ground::one_switch), 0, "{name}");
+        assert!(ground.with_sabotage(sabotage).one_switch().is_err(), "{name}");
     }
 }
 
@@ -137,5 +128,5 @@ fn without_the_second_reading_the_proof_fails() {
 #[test]
 fn separate_links_moved_three_times_within_one_read_go_unseen() {
     let ground = Ground::new(recipe::separate_toggles(), Clock::Fine, Reuse::AtOnce);
-    assert_ne!(violations(ground, Sabotage::default(), |ground, report| ground.three_switches(2, report)), 0);
+    assert!(ground.three_switches(2).is_err());
 }
