@@ -13,8 +13,7 @@ use super::{Op, Reuse, SimDisk, Switch};
 use crate::paths::{Paths, Role};
 use crate::source::{ReadError, Snapshot, read};
 
-const ERRORS: [Errno; 6] =
-    [Errno::NOENT, Errno::ACCESS, Errno::IO, Errno::STALE, Errno::LOOP, Errno::NOTDIR];
+const ERRORS: [Errno; 6] = [Errno::NOENT, Errno::ACCESS, Errno::IO, Errno::STALE, Errno::LOOP, Errno::NOTDIR];
 
 /// A read of an undisturbed mount of three files makes fewer calls than this.
 const CALLS: usize = 60;

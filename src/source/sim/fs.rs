@@ -318,10 +318,7 @@ pub(super) enum Follow {
 }
 
 pub(super) fn timestamp(since_1970: Duration) -> Timestamp {
-    Timestamp {
-        seconds: i64::try_from(since_1970.as_secs()).unwrap(),
-        nanos: since_1970.subsec_nanos(),
-    }
+    Timestamp { seconds: i64::try_from(since_1970.as_secs()).unwrap(), nanos: since_1970.subsec_nanos() }
 }
 
 pub(super) const ROOT: u64 = 2;

@@ -25,11 +25,11 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
-pub(crate) use self::fs::{FileSystem, Reuse};
 use self::fs::{Body, Follow, READ, ROOT, timestamp};
+pub(crate) use self::fs::{FileSystem, Reuse};
 pub(crate) use self::op::Op;
-use super::disk::{Disk, FileKind, Inode, Status, Timestamp};
 use super::Sabotage;
+use super::disk::{Disk, FileKind, Inode, Status, Timestamp};
 
 /// A disk with a writer at work on it.
 #[derive(Debug)]

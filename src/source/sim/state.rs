@@ -28,7 +28,12 @@ pub(super) enum Seen {
 impl State {
     pub(super) fn of(fs: &FileSystem, paths: &Paths) -> Self {
         let see = |path: &Path| see(fs, path, 0);
-        Self(paths.files().map(|(role, path, presence)| (role, path.to_owned(), presence, see(path))).collect())
+        Self(
+            paths
+                .files()
+                .map(|(role, path, presence)| (role, path.to_owned(), presence, see(path)))
+                .collect(),
+        )
     }
 
     /// Whether a read may answer so if the disk stands in this state.
