@@ -206,8 +206,10 @@ fn revoked_serial_is_on_the_list_and_others_are_not() {
 
     let list = root.crl(&[1]).updates(NEW_YEAR, NEW_YEAR + DAY).number(77).issue().unwrap();
     let bench = Bench::new(&[("list", list.pem())]);
+    let number = bench.openssl("crl -noout -crlnumber -in list").unwrap();
+    assert!(number.trim_end().ends_with("4D"), "{number}");
     let shown = bench.openssl("crl -noout -text -in list").unwrap();
-    for line in ["Jan  1 00:00:00 2026 GMT", "Jan  2 00:00:00 2026 GMT", "77", "Serial Number: 01"] {
+    for line in ["Jan  1 00:00:00 2026 GMT", "Jan  2 00:00:00 2026 GMT", "Serial Number: 01"] {
         assert!(shown.contains(line), "{line:?} in {shown}");
     }
 }
