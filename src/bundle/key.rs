@@ -201,7 +201,14 @@ impl fmt::Display for KeyEncoding {
 /// What the DER of a private key says about itself, whatever it was labelled.
 ///
 /// All three forms are a `SEQUENCE` that starts with an INTEGER, the version; the element behind it differs.
+///
+/// Nothing for RSA without a modulus: what is called a key of 0 bits is damaged, not small.
 pub(crate) fn identify(key: &[u8]) -> Option<(KeyEncoding, KeyType)> {
+    read(key)
+        .filter(|(_, key_type)| !matches!(key_type, KeyType::Rsa { bits: 0 } | KeyType::RsaPss { bits: 0 }))
+}
+
+fn read(key: &[u8]) -> Option<(KeyEncoding, KeyType)> {
     let mut fields = Reader::sequence(key)?;
     fields.expect(der::INTEGER)?;
     let second = fields.next()?;
@@ -249,4 +256,44 @@ mod oid {
     pub(super) const BRAINPOOL_P256R1: &[u8] = &[0x2b, 0x24, 3, 3, 2, 8, 1, 1, 7];
     pub(super) const BRAINPOOL_P384R1: &[u8] = &[0x2b, 0x24, 3, 3, 2, 8, 1, 1, 11];
     pub(super) const BRAINPOOL_P512R1: &[u8] = &[0x2b, 0x24, 3, 3, 2, 8, 1, 1, 13];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encodings_are_told_by_the_element_behind_the_version() {
+        let rsa_without_a_key = [&[0x30, 0x12, 2, 1, 0, 0x30, 0x0b, 6, 9][..], oid::RSA, &[4, 0]].concat();
+        let curve = [&[0x30, 0x11, 2, 1, 1, 4, 0, 0xa0, 10, 6, 8][..], oid::P256].concat();
+        let p256 = KeyType::Ecdsa(Curve::P256);
+        for (der, expected) in [
+            (rsa_without_a_key, None),
+            (vec![0x30, 6, 2, 1, 0, 2, 1, 0], None),
+            (vec![0x30, 7, 2, 1, 0, 2, 2, 1, 0], Some((KeyEncoding::Pkcs1, KeyType::Rsa { bits: 9 }))),
+            (curve, Some((KeyEncoding::Sec1, p256))),
+            (vec![0x30, 5, 2, 1, 1, 4, 0], Some((KeyEncoding::Sec1, KeyType::Ecdsa(Curve::Unknown)))),
+            (
+                vec![0x30, 9, 2, 1, 1, 4, 0, 0xa0, 2, 0x30, 0],
+                Some((KeyEncoding::Sec1, KeyType::EcdsaExplicit)),
+            ),
+            (vec![0x30, 3, 2, 1, 0], None),
+            (vec![], None),
+        ] {
+            assert_eq!(identify(&der), expected, "{der:02x?}");
+        }
+    }
+
+    #[test]
+    fn names_say_algorithm_and_size() {
+        let algorithm = |oid: &[u8]| {
+            let element = [&[6, u8::try_from(oid.len()).unwrap()], oid].concat();
+            KeyType::of_algorithm(&element, || None).to_string()
+        };
+        assert_eq!(algorithm(oid::ED25519), "Ed25519");
+        assert_eq!(algorithm(oid::X448), "X25519 or X448");
+        assert_eq!(algorithm(&[oid::ML_DSA, &[18]].concat()), "ML-DSA-65");
+        assert_eq!(algorithm(&[oid::ML_DSA, &[20]].concat()), "unknown algorithm");
+        assert_eq!(algorithm(b""), "unknown algorithm");
+    }
 }

@@ -97,10 +97,7 @@ impl Leaf {
     /// Whether its extended key usage allows `purpose`; without that extension everything is allowed
     /// (RFC 5280 §4.2.1.12).
     pub fn allows(&self, purpose: Purpose) -> bool {
-        match purpose {
-            Purpose::ServerAuth => self.purposes.server_auth,
-            Purpose::ClientAuth => self.purposes.client_auth,
-        }
+        self.purposes.allow(purpose)
     }
 }
 
@@ -124,14 +121,14 @@ impl fmt::Display for Purpose {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Purposes {
+pub(super) struct Purposes {
     server_auth: bool,
     client_auth: bool,
 }
 
 impl Purposes {
     /// An extension that cannot be read allows nothing.
-    fn of(certificate: &X509Certificate<'_>) -> Self {
+    pub(super) fn of(certificate: &X509Certificate<'_>) -> Self {
         let (server_auth, client_auth) = match certificate.extended_key_usage() {
             Ok(None) => (true, true),
             Ok(Some(usage)) => {
@@ -140,6 +137,13 @@ impl Purposes {
             Err(_) => (false, false),
         };
         Self { server_auth, client_auth }
+    }
+
+    pub(super) fn allow(self, purpose: Purpose) -> bool {
+        match purpose {
+            Purpose::ServerAuth => self.server_auth,
+            Purpose::ClientAuth => self.client_auth,
+        }
     }
 }
 

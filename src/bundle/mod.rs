@@ -10,6 +10,7 @@ mod key;
 mod leaf;
 mod ocsp;
 mod rules;
+mod sentence;
 mod text;
 mod warning;
 
@@ -248,7 +249,7 @@ fn no_certificate() -> BundleError {
     BundleError::NoCertificate { role: crate::paths::Role::Cert, found: Found::default() }
 }
 
-#[cfg(all(test, feature = "issue"))]
+#[cfg(test)]
 pub(crate) mod made;
-#[cfg(all(test, feature = "issue"))]
+#[cfg(test)]
 mod tests;

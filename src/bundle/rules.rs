@@ -13,6 +13,7 @@ use x509_parser::certificate::X509Certificate;
 
 use super::input::{Chain, Key};
 use super::key::{KeyEncoding, identify};
+use super::leaf::Purposes;
 use super::{BundleError, CaRule, Curve, Fingerprint, KeyType, Purpose, Validity, ValidityState, Warning};
 use crate::paths::Role;
 
@@ -27,17 +28,14 @@ pub(super) fn leaf_is_usable(chain: &Chain, certificates: &[X509Certificate<'_>]
     let (Some(der), Some(leaf)) = (chain.certificates.first(), certificates.first()) else {
         return Ok(());
     };
-    // As in X.509: version 3 is written as 2.
-    let version = leaf.version().0.saturating_add(1);
-    if version != 3 || ParsedCertificate::try_from(der).is_err() {
+    if ParsedCertificate::try_from(der).is_err() {
+        // Version 3 is written as 2.
+        let version = leaf.version().0.saturating_add(1);
         return Err(BundleError::UnusableLeaf { version });
     }
     let key_type = KeyType::of_spki(leaf.public_key().raw);
     key_is_large_enough(Role::Cert, key_type)?;
-    match key_type {
-        KeyType::EcdsaExplicit => Err(BundleError::UnsupportedKey { role: Role::Cert, key_type }),
-        _ => Ok(()),
-    }
+    curve_is_named(Role::Cert, key_type)
 }
 
 /// Security: there is one key. With two, the one that is meant may be the one that was to be retired.
@@ -78,6 +76,7 @@ fn load(key: &Key, provider: &CryptoProvider) -> Result<LoadedKey, BundleError> 
         return Err(BundleError::KeyEncodingDiffers { role, line, labelled, found });
     }
     key_is_large_enough(role, key_type)?;
+    curve_is_named(role, key_type)?;
     // The provider's error is not passed on: its text says the same for all of these.
     match provider.key_provider.load_private_key(key.der.clone_key()) {
         Ok(signing) => Ok(LoadedKey { role, signing }),
@@ -111,6 +110,15 @@ fn key_is_large_enough(role: Role, key_type: KeyType) -> Result<(), BundleError>
     match is_weak(key_type) {
         true => Err(BundleError::KeyTooSmall { role, key_type, minimum: SMALLEST_RSA }),
         false => Ok(()),
+    }
+}
+
+/// Security: RFC 5480 §2.1.1 forbids a curve that is written out, and a forged one was a way into verifiers
+/// (CVE-2020-0601). Some providers would take it.
+fn curve_is_named(role: Role, key_type: KeyType) -> Result<(), BundleError> {
+    match key_type {
+        KeyType::EcdsaExplicit => Err(BundleError::UnsupportedKey { role, key_type }),
+        _ => Ok(()),
     }
 }
 
@@ -178,11 +186,11 @@ fn leaf_is_ca(leaf: &X509Certificate<'_>) -> Option<Warning> {
 }
 
 /// Courtesy: peers require their purpose where the extension is there (RFC 5280 §4.2.1.12).
-fn purposes(leaf: &X509Certificate<'_>) -> impl Iterator<Item = Warning> {
-    let leaf = super::Leaf::new(leaf);
+fn purposes(leaf: &X509Certificate<'_>) -> impl Iterator<Item = Warning> + use<> {
+    let allowed = Purposes::of(leaf);
     [Purpose::ServerAuth, Purpose::ClientAuth]
         .into_iter()
-        .filter(move |purpose| !leaf.allows(*purpose))
+        .filter(move |purpose| !allowed.allow(*purpose))
         .map(Warning::PurposeMissing)
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{KeyType, Purpose, Validity};
-use crate::paths::Role;
+use crate::paths::{Paths, Role};
 use crate::pem::Label;
 
 /// Something odd in the files that did not refuse them.
@@ -107,71 +107,99 @@ pub enum Warning {
     OcspUnusable(OcspProblem),
 }
 
+impl Warning {
+    /// The file it is about.
+    pub fn role(&self) -> Role {
+        match self {
+            Self::SkippedBlock { role, .. }
+            | Self::DuplicateCertificate { role, .. }
+            | Self::WeakKey { role, .. }
+            | Self::WeakSignature { role, .. } => *role,
+            Self::KeyNotCompared => Role::Key,
+            Self::AnchorOutOfValidity { .. } | Self::AnchorVersion1 { .. } => Role::Ca,
+            Self::OcspUnusable(_) => Role::Ocsp,
+            _ => Role::Cert,
+        }
+    }
+
+    /// The same sentence with the path of `paths` instead of what the file is for.
+    pub fn display_with<'a>(&'a self, paths: &'a Paths) -> impl fmt::Display + 'a {
+        Named { warning: self, paths }
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::SkippedBlock { role, label, line } => write!(f, "{role}: line {line}: {label} is not used"),
-            Self::KeyInCertificateFile { line } => write!(
-                f,
-                "certificate file: line {line}: a private key that is not used: is this file readable by others?"
-            ),
-            Self::KeyNotCompared => f.write_str(
-                "key file: the crypto provider does not tell whether the key fits the certificate",
-            ),
-            Self::LeafExpired { validity } => {
-                write!(f, "certificate file: the leaf expired at {} (Unix time)", validity.not_after)
+        write!(f, "{}: {}", self.role(), Sentence(self))
+    }
+}
+
+/// A warning behind the path of its file.
+struct Named<'a> {
+    warning: &'a Warning,
+    paths: &'a Paths,
+}
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.paths.get(self.warning.role()) {
+            Some(path) => write!(f, "{}: {}", path.display(), Sentence(self.warning)),
+            None => self.warning.fmt(f),
+        }
+    }
+}
+
+/// What a warning says, behind the file.
+struct Sentence<'a>(&'a Warning);
+
+impl fmt::Display for Sentence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Warning::SkippedBlock { label, line, .. } => write!(f, "line {line}: {label} is not used"),
+            Warning::KeyInCertificateFile { line } => {
+                write!(f, "line {line}: a private key that is not used: is this file readable by others?")
             }
-            Self::LeafNotYetValid { validity } => {
-                write!(
-                    f,
-                    "certificate file: the leaf is not valid before {} (Unix time)",
-                    validity.not_before
-                )
+            Warning::KeyNotCompared => {
+                f.write_str("the crypto provider does not tell whether the key fits the certificate")
             }
-            Self::LeafIsCa => f.write_str("certificate file: the leaf is a CA certificate"),
-            Self::PurposeMissing(purpose) => {
-                write!(f, "certificate file: the extended key usage of the leaf lacks {purpose}")
+            Warning::LeafExpired { validity } => {
+                write!(f, "the leaf expired at {} (Unix time)", validity.not_after)
             }
-            Self::ChainOutOfValidity { position } => {
-                write!(f, "certificate file: certificate {position} is expired or not yet valid")
+            Warning::LeafNotYetValid { validity } => {
+                write!(f, "the leaf is not valid before {} (Unix time)", validity.not_before)
             }
-            Self::ChainOutOfOrder { position } => {
-                write!(
-                    f,
-                    "certificate file: certificate {position} is out of order: it comes before the one it issued"
-                )
+            Warning::LeafIsCa => f.write_str("the leaf is a CA certificate"),
+            Warning::PurposeMissing(purpose) => {
+                write!(f, "the extended key usage of the leaf lacks {purpose}")
             }
-            Self::RootInChain { position } => {
-                write!(f, "certificate file: certificate {position} is a root: peers do not need it")
+            Warning::ChainOutOfValidity { position } => {
+                write!(f, "certificate {position} is expired or not yet valid")
             }
-            Self::DuplicateCertificate { role, position } => {
-                write!(f, "{role}: certificate {position} is there twice")
+            Warning::ChainOutOfOrder { position } => {
+                write!(f, "certificate {position} is out of order: it comes before the one it issued")
             }
-            Self::UnrelatedCertificate { position } => {
-                write!(
-                    f,
-                    "certificate file: certificate {position} did not issue any certificate of the chain"
-                )
+            Warning::RootInChain { position } => {
+                write!(f, "certificate {position} is a root: peers do not need it")
             }
-            Self::WeakKey { role, position, key_type } => {
-                write!(f, "{role}: certificate {position} has a weak key: {key_type}")
+            Warning::DuplicateCertificate { position, .. } => {
+                write!(f, "certificate {position} is there twice")
             }
-            Self::WeakSignature { role, position, algorithm } => {
-                write!(f, "{role}: certificate {position} has a weak signature: {algorithm}")
+            Warning::UnrelatedCertificate { position } => {
+                write!(f, "certificate {position} did not issue any certificate of the chain")
             }
-            Self::AnchorOutOfValidity { position, subject } => {
-                write!(
-                    f,
-                    "CA file: certificate {position} ({subject}) is expired or not yet valid; it stays trusted"
-                )
+            Warning::WeakKey { position, key_type, .. } => {
+                write!(f, "certificate {position} has a weak key: {key_type}")
             }
-            Self::AnchorVersion1 { position, subject } => {
-                write!(
-                    f,
-                    "CA file: certificate {position} ({subject}) is of X.509 version 1: nothing limits it"
-                )
+            Warning::WeakSignature { position, algorithm, .. } => {
+                write!(f, "certificate {position} has a weak signature: {algorithm}")
             }
-            Self::OcspUnusable(problem) => write!(f, "OCSP response file: {problem}: nothing is stapled"),
+            Warning::AnchorOutOfValidity { position, subject } => {
+                write!(f, "certificate {position} ({subject}) is expired or not yet valid; it stays trusted")
+            }
+            Warning::AnchorVersion1 { position, subject } => {
+                write!(f, "certificate {position} ({subject}) is of X.509 version 1: nothing limits it")
+            }
+            Warning::OcspUnusable(problem) => write!(f, "{problem}: nothing is stapled"),
         }
     }
 }
@@ -192,4 +220,20 @@ pub enum OcspProblem {
     /// Successful, but not of the basic type, the only one there is (RFC 6960 §4.2.1).
     #[error("not a basic OCSP response")]
     NotBasic,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_comes_first_by_role_or_by_path() {
+        let warning = Warning::AnchorVersion1 { position: 2, subject: "CN=old".to_owned() };
+        let sentence = "certificate 2 (CN=old) is of X.509 version 1: nothing limits it";
+        assert_eq!(warning.to_string(), format!("CA file: {sentence}"));
+        let with_ca = Paths::secret("/etc/tls");
+        assert_eq!(warning.display_with(&with_ca).to_string(), format!("/etc/tls/ca.crt: {sentence}"));
+        let without = Paths::certbot("/etc/tls");
+        assert_eq!(warning.display_with(&without).to_string(), format!("CA file: {sentence}"));
+    }
 }

@@ -37,19 +37,16 @@ fn must_not_be_skipped(section: &Section<'_>) -> Option<Problem> {
         | Label::X509Certificate
         | Label::OtherCertificate
         | Label::OtherKey => Some(Problem::UnreadLabel(section.label)),
-        // RFC 1421 headers: ':' is no base64, so a body that is one cannot contain them.
-        label if label.is_private_key() && contains(section.body, b"DEK-Info:") => {
-            Some(Problem::Encrypted(Encryption::DekInfo))
-        }
-        label
-            if label.is_private_key()
-                && contains(section.body, b"ENCRYPTED")
-                && contains(section.body, b":") =>
-        {
+        label if label.is_private_key() && has_encryption_headers(section.body) => {
             Some(Problem::Encrypted(Encryption::DekInfo))
         }
         _ => None,
     }
+}
+
+/// RFC 1421 §4.6. ':' is no base64, so that no sound body has them.
+fn has_encryption_headers(body: &[u8]) -> bool {
+    contains(body, b"Proc-Type:") || contains(body, b"DEK-Info:")
 }
 
 /// What to call the block towards `rustls-pemfile`; nothing for a block that is not read.
