@@ -11,7 +11,7 @@ use rustls::time_provider::TimeProvider;
 use super::health::{Health, Stats, Status};
 use super::schedule::{Timing, Verdict};
 use super::tracker::{Host, Loaded, Outcome, Tracker};
-use crate::bundle::ValidityState;
+use crate::bundle::{Purpose, ValidityState, Warning};
 use crate::events::{Event, Gate, Listeners, Swap, Trigger};
 use crate::load::{self, LoadError};
 use crate::paths::Paths;
@@ -309,8 +309,8 @@ impl Host for SlotHost<'_> {
         let bundle = load::from_snapshot(snapshot, &self.paths, store.settings().provider(), now)?;
         let previous = store.current();
         load::refuse_worse(&bundle, previous.as_ref().map(|live| live.bundle().as_ref()), &self.paths, now)?;
-        for warning in bundle.warnings() {
-            warn!("identity={} {warning}", self.shared.identity);
+        for warning in bundle.warnings().iter().filter(|warning| concerns_servers(warning)) {
+            warn!("identity={} {}", self.shared.identity, warning.display_with(&self.paths));
         }
         let published = store
             .try_publish(&Arc::new(bundle), || self.shared.gate.is_open())
@@ -322,6 +322,11 @@ impl Host for SlotHost<'_> {
         }
         Ok(())
     }
+}
+
+/// A certificate that no client may use is what a server has.
+fn concerns_servers(warning: &Warning) -> bool {
+    !matches!(warning, Warning::PurposeMissing(Purpose::ClientAuth))
 }
 
 fn log_swap(identity: &str, swap: &Swap) {

@@ -77,8 +77,9 @@ impl Armer {
     /// Watches `dir`, or watches it deeper than before.
     pub(crate) fn arm(&mut self, dir: &WatchedDir, depth: Depth) -> io::Result<()> {
         let mask = match depth {
-            Depth::Entries => ENTRIES,
-            Depth::Contents => ENTRIES.union(CONTENTS),
+            Depth::Itself => ITSELF,
+            Depth::Entries => ITSELF.union(ENTRIES),
+            Depth::Contents => ITSELF.union(ENTRIES).union(CONTENTS),
         };
         // The same inode under two paths has one watch: its mask may only grow.
         let watch = self.watches.add(&dir.path, mask | WatchMask::ONLYDIR | WatchMask::MASK_ADD)?;
@@ -133,18 +134,19 @@ fn notice(watch: WatchDescriptor, mask: EventMask, name: Option<OsString>) -> No
         return Notice::Gone { token };
     }
     let contents = EventMask::MODIFY | EventMask::CLOSE_WRITE | EventMask::ATTRIB;
-    let touch = if mask.intersects(contents) { Touch::Contents } else { Touch::Entries };
+    let of_a_file = mask.intersects(contents) && name.is_some();
+    let touch = if of_a_file { Touch::Contents } else { Touch::Entries };
     Notice::Changed { token, name, touch }
 }
 
-/// Names that come, go or are replaced; the directory itself going away; permissions that are repaired.
+/// The directory itself: moved, removed, opened or closed to us.
+const ITSELF: WatchMask = WatchMask::MOVE_SELF.union(WatchMask::DELETE_SELF).union(WatchMask::ATTRIB);
+
+/// Names that come, go or are replaced.
 const ENTRIES: WatchMask = WatchMask::CREATE
     .union(WatchMask::DELETE)
     .union(WatchMask::MOVED_FROM)
     .union(WatchMask::MOVED_TO)
-    .union(WatchMask::ATTRIB)
-    .union(WatchMask::DELETE_SELF)
-    .union(WatchMask::MOVE_SELF)
     .union(WatchMask::EXCL_UNLINK);
 
 /// Files that are written in place.

@@ -3,6 +3,9 @@
 //! Pure bookkeeping: it neither watches nor reads. A slot hands in what its last resolution looked up; the
 //! difference to before is what the backend has to arm and to let go. A directory is known by path *and*
 //! inode, so one that was swapped for another is armed again.
+//!
+//! A directory on the way is watched for its own sake: that it is moved or removed. What else happens in the
+//! directory above it (think of `/tmp`) wakes nobody.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -24,7 +27,9 @@ pub(crate) struct WatchedDir {
 /// What matters in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Depth {
-    /// Names that come, go or are replaced: links and directories on the way.
+    /// That it stays what it is: not moved, not removed, not closed to us.
+    Itself,
+    /// Names that come, go or are replaced: links on the way, and what is missing.
     Entries,
     /// The files behind the names as well.
     Contents,
@@ -58,14 +63,19 @@ impl Plan {
         let mut depths: BTreeMap<WatchedDir, Depth> = BTreeMap::new();
         let mut wanted = BTreeSet::new();
         for hop in trace.hops() {
-            let depth = match hop.found {
-                Found::Directory(_) | Found::Link(_) => Depth::Entries,
-                Found::File(_) | Found::Missing | Found::Refused(_) => Depth::Contents,
+            let parent = || (WatchedDir { path: hop.dir.clone(), inode: hop.dir_id }, hop.name.clone());
+            let (depth, (dir, name)) = match hop.found {
+                Found::Directory(inode) => {
+                    let dir = WatchedDir { path: hop.dir.join(&hop.name), inode };
+                    // No event bears an empty name.
+                    (Depth::Itself, (dir, OsString::new()))
+                }
+                Found::Link(_) | Found::Missing => (Depth::Entries, parent()),
+                Found::File(_) | Found::Refused(_) => (Depth::Contents, parent()),
             };
-            let dir = WatchedDir { path: hop.dir.clone(), inode: hop.dir_id };
             let deepest = depths.entry(dir.clone()).or_insert(depth);
             *deepest = depth.max(*deepest);
-            wanted.insert((dir, hop.name.clone()));
+            wanted.insert((dir, name));
         }
         let before = self.slots.insert(slot, wanted.clone()).unwrap_or_default();
         let mut difference = Difference::default();
