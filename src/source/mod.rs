@@ -19,6 +19,8 @@ mod disk;
 mod error;
 #[cfg(test)]
 mod sim;
+#[cfg(test)]
+mod tests;
 mod trace;
 mod walk;
 
