@@ -187,3 +187,7 @@ impl Default for Timing {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "schedule_tests.rs"]
+mod tests;

@@ -18,7 +18,7 @@
 mod disk;
 mod error;
 #[cfg(test)]
-mod sim;
+pub(crate) mod sim;
 #[cfg(test)]
 mod tests;
 mod trace;

@@ -5,15 +5,17 @@
 //!   writer's calls come first. Errors can be injected at any call.
 //! - `state` says, with a resolver of its own, what a reader of that instant would see.
 //! - `recipe` holds the writers of the field, `explore` runs the read against them with the switch at every
-//!   point, and `proof` says what must hold.
+//!   point, and `proof` says what must hold. `still` and `fault` are about disks without a writer, and
+//!   `fidelity` holds the simulation against the real disk.
 
 mod explore;
 mod fault;
+mod fidelity;
 mod fs;
 mod op;
 mod proof;
-mod recipe;
-mod state;
+pub(crate) mod recipe;
+pub(crate) mod state;
 mod still;
 
 use std::ffi::{OsStr, OsString};
@@ -29,13 +31,13 @@ use self::fs::{Body, Follow, READ, ROOT, timestamp};
 pub(crate) use self::fs::{FileSystem, Reuse};
 pub(crate) use self::op::Op;
 use super::Sabotage;
-use super::disk::{Disk, FileKind, Inode, Status, Timestamp};
+use super::disk::{Disk, Inode, Status, Timestamp};
 
 /// A disk with a writer at work on it.
 #[derive(Debug)]
 pub(crate) struct SimDisk {
     state: Mutex<State>,
-    pub(crate) sabotage: Sabotage,
+    sabotage: Sabotage,
 }
 
 #[derive(Debug)]

@@ -9,19 +9,19 @@ use crate::paths::{Paths, Role};
 
 /// A disk, and a writer that brings it to a newer generation.
 #[derive(Clone, Debug)]
-pub(super) struct Recipe {
-    pub(super) name: String,
-    pub(super) paths: Paths,
-    pub(super) start: Vec<Op>,
-    pub(super) ops: Arc<Vec<Op>>,
-    pub(super) nature: Nature,
+pub(crate) struct Recipe {
+    pub(crate) name: String,
+    pub(crate) paths: Paths,
+    pub(crate) start: Vec<Op>,
+    pub(crate) ops: Arc<Vec<Op>>,
+    pub(crate) nature: Nature,
     /// The generation on the disk when the writer is done.
-    pub(super) last: u32,
+    pub(crate) last: u32,
 }
 
 /// What the writer itself promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Nature {
+pub(crate) enum Nature {
     /// At every instant one generation is there as a whole.
     Atomic,
     /// At every instant one generation is there as a whole, or something is missing.
@@ -32,7 +32,7 @@ pub(super) enum Nature {
 
 /// How fine the time stamps of the disk are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Clock {
+pub(crate) enum Clock {
     /// Each call of the writer has its own.
     Fine,
     /// All that the writer does carries one; what was there before is older.
@@ -43,7 +43,7 @@ pub(super) enum Clock {
 
 impl Recipe {
     /// The disk before the writer starts.
-    pub(super) fn disk(&self, clock: Clock, reuse: Reuse) -> FileSystem {
+    pub(crate) fn disk(&self, clock: Clock, reuse: Reuse) -> FileSystem {
         let mut fs = FileSystem::new(reuse);
         if clock != Clock::Fine {
             fs.tick = Duration::from_secs(2);
@@ -60,7 +60,7 @@ impl Recipe {
 }
 
 /// Every recipe.
-pub(super) fn all() -> Vec<Recipe> {
+pub(crate) fn all() -> Vec<Recipe> {
     let mut recipes = vec![
         kubelet("kubelet, old directory removed", Paths::secret("/m"), &[1, 2], true),
         kubelet("kubelet, old directory kept", Paths::secret("/m"), &[1, 2], false),
@@ -108,7 +108,7 @@ pub(super) fn all() -> Vec<Recipe> {
 }
 
 /// The recipe of that name.
-pub(super) fn named(name: &str) -> Recipe {
+pub(crate) fn named(name: &str) -> Recipe {
     all().into_iter().find(|recipe| recipe.name == name).unwrap()
 }
 
@@ -195,7 +195,7 @@ fn directory_made_anew() -> Recipe {
 
 /// A link to one of two directories, there and back and there: each look at it may be right, and the sum
 /// of them wrong.
-pub(super) fn toggle() -> Recipe {
+pub(crate) fn toggle() -> Recipe {
     let mut start = vec![mkdir("/v1"), mkdir("/v2"), symlink("v1", "/cur"), symlink("v2", "/other")];
     start.extend(pair_in("/v1", 1));
     start.extend(pair_in("/v2", 2));
@@ -204,7 +204,7 @@ pub(super) fn toggle() -> Recipe {
 }
 
 /// A link for each file, each there and back and there; the way back in the other order. Not one of [`all`].
-pub(super) fn separate_toggles() -> Recipe {
+pub(crate) fn separate_toggles() -> Recipe {
     let mut start: Vec<Op> = ["/v1", "/v2", "/d"].map(mkdir).into();
     start.extend(pair_in("/v1", 1));
     start.extend(pair_in("/v2", 2));
@@ -245,7 +245,7 @@ fn mode_repaired_later() -> Recipe {
     start.extend(pair_in("/d", 1));
     let chmod = |path: &str, mode| Op::Chmod(path.into(), mode);
     let mut ops = vec![chmod("/d", 0o600)];
-    ops.extend([chmod("/d", 0o755), chmod("/d/c.key", 0o000), chmod("/d", 0o600), chmod("/d", 0o755)]);
+    ops.extend([chmod("/d", 0o755), chmod("/d/c.key", 0o200), chmod("/d", 0o600), chmod("/d", 0o755)]);
     ops.extend(pair_in("/d", 2));
     ops.push(chmod("/d/c.key", 0o640));
     recipe("permissions repaired later", pair_at("/d"), start, ops, Nature::Stepwise, 2)

@@ -13,11 +13,11 @@ use crate::source::{ReadError, Snapshot};
 
 /// Every configured file at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct State(Vec<(Role, PathBuf, Presence, Seen)>);
+pub(crate) struct State(Vec<(Role, PathBuf, Presence, Seen)>);
 
 /// One file at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(crate) enum Seen {
     Bytes(Vec<u8>),
     Missing,
     Denied,
@@ -26,7 +26,7 @@ pub(super) enum Seen {
 }
 
 impl State {
-    pub(super) fn of(fs: &FileSystem, paths: &Paths) -> Self {
+    pub(crate) fn of(fs: &FileSystem, paths: &Paths) -> Self {
         let see = |path: &Path| see(fs, path, 0);
         Self(
             paths
@@ -37,7 +37,7 @@ impl State {
     }
 
     /// Whether a read may answer so if the disk stands in this state.
-    pub(super) fn agrees_with(&self, answer: &Result<Snapshot, ReadError>) -> bool {
+    pub(crate) fn agrees_with(&self, answer: &Result<Snapshot, ReadError>) -> bool {
         match answer {
             Ok(snapshot) => self.0.iter().all(|(role, _, presence, seen)| match seen {
                 Seen::Bytes(bytes) => snapshot.bytes(*role) == Some(bytes),
@@ -60,7 +60,7 @@ impl State {
     }
 
     /// Whether every file that is there holds the whole of generation `number`, and certificate and key are there.
-    pub(super) fn is_generation(&self, number: u32) -> bool {
+    pub(crate) fn is_generation(&self, number: u32) -> bool {
         self.0.iter().all(|(role, _, presence, seen)| match seen {
             Seen::Bytes(bytes) => *bytes == content(*role, number) || *bytes == content(Role::Cert, number),
             Seen::Missing => *presence == Presence::Optional,
@@ -71,12 +71,12 @@ impl State {
 
 /// The bytes of a file of one generation. All are of one length, the harshest case for comparing sizes, and
 /// both ends carry the number, so that no mixture of two is a third.
-pub(super) fn content(role: Role, generation: u32) -> Vec<u8> {
+pub(crate) fn content(role: Role, generation: u32) -> Vec<u8> {
     format!("{generation:02} {:4} {generation:02}", format!("{role:?}")).into_bytes()
 }
 
 /// The length of each [`content`].
-pub(super) const CONTENT: usize = 10;
+pub(crate) const CONTENT: usize = 10;
 
 fn see(fs: &FileSystem, path: &Path, links: u32) -> Seen {
     let mut inode = ROOT;
@@ -94,7 +94,7 @@ fn see(fs: &FileSystem, path: &Path, links: u32) -> Seen {
         }
         if name == ".." {
             // No link is left in what was walked, so the text is the truth.
-            let parent = walked.parent().unwrap_or(Path::new("/")).to_owned();
+            let parent = walked.parent().unwrap_or_else(|| Path::new("/")).to_owned();
             let rest: PathBuf = names[index + 1..].iter().collect();
             return see(fs, &parent.join(rest), links);
         }
