@@ -115,17 +115,20 @@ impl Ground {
         Ok(count)
     }
 
-    /// Every three points, with `ops` calls at each.
-    pub(super) fn three_switches(&self, ops: usize) -> Report {
+    /// One switch after the other of these sizes, each at every point.
+    pub(super) fn switches_of(&self, sizes: &[usize]) -> Report {
+        self.place(sizes, &mut Vec::new())
+    }
+
+    fn place(&self, sizes: &[usize], placed: &mut Vec<Switch>) -> Report {
+        let calls = self.judge(0, placed)?;
+        let Some((&ops, sizes)) = sizes.split_first() else { return Ok(1) };
+        let from = placed.last().map_or(0, |switch| switch.before_call + 1);
         let mut count = 0;
-        let at = |before_call| Switch { before_call, ops };
-        for first in 0..self.judge(0, &[])? {
-            for second in first + 1..self.judge(0, &[at(first)])? {
-                for third in second + 1..self.judge(0, &[at(first), at(second)])? {
-                    self.judge(0, &[at(first), at(second), at(third)])?;
-                    count += 1;
-                }
-            }
+        for before_call in from..calls {
+            placed.push(Switch { before_call, ops });
+            count += self.place(sizes, placed)?;
+            placed.pop();
         }
         Ok(count)
     }

@@ -85,6 +85,23 @@ fn forbidden_ca_names_its_path() {
 }
 
 #[test]
+fn ca_in_a_forbidden_directory_is_denied_and_not_absent() {
+    let disk = mount();
+    let text = "/private/ca.crt".to_owned();
+    let ops = [
+        Op::Mkdir("/private".into()),
+        Op::Open(text.clone()),
+        Op::Unlink("/m/ca.crt".into()),
+        Op::Symlink { text, path: "/m/ca.crt".into() },
+        Op::Chmod("/private".into(), 0o600),
+    ];
+    disk.with_fs(|fs| ops.iter().try_for_each(|op| op.apply(fs))).unwrap();
+    let error = read_secret(&disk).err().unwrap();
+    assert!(matches!(error, ReadError::Denied { .. }), "{error:?}");
+    assert_eq!(error.path(), Path::new("/m/ca.crt"));
+}
+
+#[test]
 fn required_file_that_vanishes_is_not_found_or_read_before() {
     let gone = Op::Unlink("/m/..g1/tls.key".into());
     for before_call in 0..undisturbed() {

@@ -74,7 +74,19 @@ fn time_stamps_that_tell_nothing_apart_show_one_instant() {
 #[test]
 fn shared_link_moved_three_times_shows_one_instant() {
     let ground = Ground::new(recipe::toggle(), Clock::Fine, Reuse::AtOnce);
-    all_hold("three switches", &ground, ground.three_switches(1));
+    all_hold("three switches", &ground, ground.switches_of(&[1, 1, 1]));
+}
+
+/// The certificate is replaced while it is read, the key before it is read and in the same inode; when both
+/// are read, a third certificate gets the inode of the first.
+#[test]
+fn inode_that_comes_back_shows_one_instant() {
+    let ground = Ground::new(
+        recipe::named("each removed and created, two rotations, certificate first"),
+        Clock::OneTickForAll,
+        Reuse::AtOnce,
+    );
+    all_hold("switches of 6 and 3", &ground, ground.switches_of(&[6, 3]));
 }
 
 #[test]
@@ -109,7 +121,7 @@ fn without_the_recheck_the_proof_fails() {
 fn without_the_shared_link_answer_the_proof_fails() {
     let sabotage = Sabotage { asks_twice: true, ..Sabotage::default() };
     let ground = Ground::new(recipe::toggle(), Clock::Fine, Reuse::AtOnce);
-    assert!(ground.with_sabotage(sabotage).three_switches(1).is_err());
+    assert!(ground.with_sabotage(sabotage).switches_of(&[1, 1, 1]).is_err());
 }
 
 #[test]
@@ -126,5 +138,5 @@ fn without_the_second_reading_the_proof_fails() {
 #[test]
 fn separate_links_moved_three_times_within_one_read_go_unseen() {
     let ground = Ground::new(recipe::separate_toggles(), Clock::Fine, Reuse::AtOnce);
-    assert!(ground.three_switches(2).is_err());
+    assert!(ground.switches_of(&[2, 2, 2]).is_err());
 }

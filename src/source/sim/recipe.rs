@@ -97,6 +97,7 @@ pub(crate) fn all() -> Vec<Recipe> {
             flat("editor", order, &[2], editor),
             flat("in place, two rotations", order, &[2, 3], |at, generation| in_place(at, generation, 1)),
             flat("written over, not cut", order, &[2], written_over),
+            flat("each removed and created, two rotations", order, &[2, 3], made_anew),
         ]);
         for chunks in 1..=3 {
             recipes.push(flat(&format!("in place in {chunks}"), order, &[2], move |at, generation| {
@@ -361,6 +362,12 @@ fn in_place(file: &File<'_>, generation: u32, count: usize) -> Vec<Op> {
     let mut ops = vec![Op::Open(file.path.into())];
     let bytes = content(file.role, generation);
     ops.extend(chunks(&bytes, count).map(|chunk| Op::Append(file.path.into(), chunk)));
+    ops
+}
+
+fn made_anew(file: &File<'_>, generation: u32) -> Vec<Op> {
+    let mut ops = vec![unlink(file.path)];
+    ops.extend(put(file.path, file.role, generation));
     ops
 }
 
