@@ -243,19 +243,15 @@ fn absolute(paths: Paths, client_auth: ClientAuth) -> Result<Paths, StartError> 
     Ok(paths.absolute_from(&current))
 }
 
-/// Tries a few times: 50 ms, doubling, within 1 s.
+/// Tries a few times within 1 s.
 fn load_patiently(slot: &mut Slot) -> Result<(), LoadError> {
-    let mut pause = Duration::from_millis(50);
-    let mut result = slot.first_load();
-    for _ in 1..START_ATTEMPTS {
-        if result.is_ok() {
-            break;
+    for pause in START_PAUSES {
+        if slot.first_load(false).is_ok() {
+            return Ok(());
         }
-        thread::park_timeout(pause);
-        pause *= 2;
-        result = slot.first_load();
+        thread::park_timeout(*pause);
     }
-    result
+    slot.first_load(true)
 }
 
 fn default_provider() -> Option<Arc<CryptoProvider>> {
@@ -277,5 +273,10 @@ const POLL: Duration = Duration::from_secs(2);
 /// Shorter intervals would only burn CPU.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// Tries at start, the first included.
-const START_ATTEMPTS: u32 = 5;
+/// Between the tries at start.
+pub(super) const START_PAUSES: &[Duration] = &[
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+];

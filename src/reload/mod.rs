@@ -3,6 +3,8 @@
 mod builder;
 mod health;
 mod schedule;
+#[cfg(test)]
+mod simulation;
 mod slot;
 mod tracker;
 mod watcher;

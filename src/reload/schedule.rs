@@ -29,8 +29,10 @@ pub(crate) struct Timing {
 pub(crate) enum Step {
     /// Nothing was touched for long enough: load, unless the files still change.
     Settled,
-    /// Load by content.
+    /// Load by content, whatever else happens.
     Load,
+    /// Load again what failed, unless it changed meanwhile.
+    Retry,
     /// Compare identities; load where they differ or prove nothing.
     Resync,
 }
@@ -148,6 +150,11 @@ impl Schedule {
         }
     }
 
+    /// How long nothing may have happened.
+    pub(crate) fn settle(&self) -> Duration {
+        self.timing.settle
+    }
+
     /// Whether a load is to come because of a touch.
     pub(crate) fn is_settling(&self) -> bool {
         self.settling.is_some()
@@ -169,7 +176,8 @@ impl Schedule {
         }
         Some(match (self.settling, self.failing) {
             (Some(settling), _) if !settling.at_once => Step::Settled,
-            (Some(_), _) | (None, Some(_)) => Step::Load,
+            (Some(_), _) => Step::Load,
+            (None, Some(_)) => Step::Retry,
             (None, None) => Step::Resync,
         })
     }

@@ -90,8 +90,8 @@ impl Slot {
     }
 
     /// The first load, on the thread that starts. Nothing is watched yet: [`Slot::watched`] makes up for it.
-    pub(super) fn first_load(&mut self) -> Result<(), LoadError> {
-        self.load(None, Trigger::Startup).map(|_| ())
+    pub(super) fn first_load(&mut self, last_try: bool) -> Result<(), LoadError> {
+        self.load(None, |tracker, host| tracker.first_load(host, last_try)).map(|_| ())
     }
 
     /// Nothing can be loaded at start, and that is allowed.
@@ -103,8 +103,10 @@ impl Slot {
     /// Taken up by the reload thread: from now on it is watched, and what happened until now is looked for.
     pub(super) fn watched(&mut self, watch: &Watch) {
         self.adjust_period(watch);
-        // A failure is kept as any other is.
-        self.load(Some(watch), Trigger::Event).ok();
+        self.drive(Some(watch), |tracker, host| {
+            tracker.look(host, Trigger::Event);
+            None
+        });
     }
 
     pub(super) fn touched(&mut self, watch: &Watch, touch: Touch, at: Instant) {
@@ -132,13 +134,17 @@ impl Slot {
 
     /// Loads because somebody asks for it.
     pub(super) fn reload(&mut self, watch: &Watch) -> Result<Loaded, LoadError> {
-        self.load(Some(watch), Trigger::Manual)
+        self.load(Some(watch), |tracker, host| tracker.load(host, Trigger::Manual))
     }
 
-    fn load(&mut self, watch: Option<&Watch>, trigger: Trigger) -> Result<Loaded, LoadError> {
+    fn load(
+        &mut self,
+        watch: Option<&Watch>,
+        load: impl FnOnce(&mut Tracker, &mut SlotHost<'_>) -> Outcome,
+    ) -> Result<Loaded, LoadError> {
         let mut result = Ok(Loaded { swapped: false });
         self.drive(watch, |tracker, host| {
-            let outcome = tracker.load(host, trigger);
+            let outcome = load(tracker, host);
             result = match &outcome.result {
                 Ok(loaded) => Ok(*loaded),
                 Err((error, _)) => Err(error.clone()),
@@ -288,8 +294,7 @@ impl Host for SlotHost<'_> {
     }
 
     fn wall_clock(&self) -> Timestamp {
-        // Files are stamped by the clock of the system, whatever clock peers are verified by.
-        Timestamp { seconds: i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX), nanos: 0 }
+        Timestamp::now()
     }
 
     fn watch(&mut self, trace: &Trace) -> bool {

@@ -11,7 +11,7 @@ use super::schedule::{Schedule, Step, Timing, Verdict};
 use crate::events::Trigger;
 use crate::load::LoadError;
 use crate::paths::Paths;
-use crate::source::{self, Digest, Disk, Snapshot, Timestamp, Trace, Walk};
+use crate::source::{self, Digest, Disk, ReadError, Snapshot, Timestamp, Trace, Walk};
 use crate::watch::Touch;
 
 /// What a tracker needs from around it.
@@ -41,6 +41,8 @@ pub(crate) struct Tracker {
     trigger: Option<Trigger>,
     looked_at: Option<Instant>,
     loaded_at: Option<Instant>,
+    /// Files that were written a moment ago are not believed yet.
+    hesitates: bool,
 }
 
 #[derive(Debug)]
@@ -49,6 +51,17 @@ struct Live {
     trace: Trace,
     /// The files were old enough: the same identities are the same bytes.
     proven: bool,
+}
+
+/// What a look found, the weakest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Change {
+    Nothing,
+    /// The same files, too young to be sure of their content.
+    Unproven,
+    /// One link that leads to all of them.
+    MovedAsOne,
+    Files,
 }
 
 /// What came of a load.
@@ -74,6 +87,7 @@ impl Tracker {
             trigger: None,
             looked_at: None,
             loaded_at: None,
+            hesitates: false,
         }
     }
 
@@ -114,21 +128,12 @@ impl Tracker {
 
     /// Resolves the paths, watches what they lead through, and decides whether there is something to load.
     pub(crate) fn look<H: Host>(&mut self, host: &mut H, trigger: Trigger) {
-        for _ in 0..MAX_LOOKS {
-            let now = host.now();
-            let Ok(walk) = Walk::new(host.disk(), &self.paths) else {
-                self.schedule.touched(now);
-                return;
-            };
-            let trace = walk.trace();
-            drop(walk);
-            self.looked_at = Some(now);
-            let newly_watched = host.watch(&trace);
-            self.weigh(trace, trigger, now);
-            if !newly_watched {
-                return;
-            }
+        match self.compare(host) {
+            Change::Nothing => return,
+            Change::MovedAsOne => self.schedule.load_now(host.now()),
+            Change::Unproven | Change::Files => self.schedule.touched(host.now()),
         }
+        self.trigger.get_or_insert(trigger);
     }
 
     /// Does what is due; `None` where that was not a load.
@@ -137,15 +142,33 @@ impl Tracker {
         match self.schedule.step(now)? {
             Step::Load => Some(self.load(host, Trigger::Event)),
             Step::Settled => {
-                let before = self.seen.clone();
-                self.look(host, Trigger::Event);
-                if before.is_some() && self.seen != before && self.schedule.still_changing(host.now()) {
+                let changes = matches!(self.compare(host), Change::Files | Change::MovedAsOne);
+                if changes && self.schedule.still_changing(host.now()) {
                     return None;
                 }
                 Some(self.load(host, Trigger::Event))
             }
+            Step::Retry => match self.compare(host) {
+                Change::Nothing | Change::Unproven | Change::MovedAsOne => {
+                    Some(self.load(host, Trigger::Event))
+                }
+                // Somebody is still at work: the same pauses count as after an event.
+                Change::Files => {
+                    self.schedule.touched(host.now());
+                    None
+                }
+            },
             Step::Resync => self.resync(host, now),
         }
+    }
+
+    /// The first load. No event has told whether somebody is at work on the files, so the files are asked:
+    /// unless it is the last try, a set that does not move as one and was written a moment ago is refused.
+    pub(crate) fn first_load<H: Host>(&mut self, host: &mut H, last_try: bool) -> Outcome {
+        self.hesitates = !last_try;
+        let outcome = self.load(host, Trigger::Startup);
+        self.hesitates = false;
+        outcome
     }
 
     /// Reads by content, and publishes what is new.
@@ -197,6 +220,9 @@ impl Tracker {
         trigger: Trigger,
         wall: Timestamp,
     ) -> Result<bool, LoadError> {
+        if self.hesitates && snapshot.trace().is_in_motion_at(host.wall_clock(), self.schedule.settle()) {
+            return Err(ReadError::in_motion(self.paths.cert()).into());
+        }
         let digest = snapshot.digest();
         let new = self.live.as_ref().is_none_or(|live| live.digest != digest);
         if new {
@@ -208,21 +234,38 @@ impl Tracker {
         Ok(new)
     }
 
-    fn weigh(&mut self, trace: Trace, trigger: Trigger, now: Instant) {
-        let proven = self.live.as_ref().is_some_and(|live| live.proven && live.trace == trace);
-        let moved = match &self.seen {
-            Some(seen) if *seen == trace => false,
-            Some(seen) if trace.moved_as_one_since(seen) => true,
-            _ => false,
-        };
-        if moved {
-            self.trigger.get_or_insert(trigger);
-            self.schedule.load_now(now);
-        } else if !proven {
-            self.trigger.get_or_insert(trigger);
-            self.schedule.touched(now);
+    /// Resolves the paths, watches what they lead through, and compares with what was seen last.
+    fn compare<H: Host>(&mut self, host: &mut H) -> Change {
+        let mut change = Change::Nothing;
+        for _ in 0..MAX_LOOKS {
+            let now = host.now();
+            let Ok(walk) = Walk::new(host.disk(), &self.paths) else {
+                // Not even `/`: no descriptors left, most likely. The next load says so.
+                return Change::Files;
+            };
+            let trace = walk.trace();
+            drop(walk);
+            self.looked_at = Some(now);
+            let newly_watched = host.watch(&trace);
+            change = change.max(self.weigh(&trace));
+            self.seen = Some(trace);
+            // What happened to a directory before it was watched has no event.
+            if !newly_watched {
+                break;
+            }
         }
-        self.seen = Some(trace);
+        change
+    }
+
+    fn weigh(&self, trace: &Trace) -> Change {
+        match &self.seen {
+            Some(seen) if seen == trace => {
+                let proven = self.live.as_ref().is_some_and(|live| live.proven && live.trace == *trace);
+                if proven { Change::Nothing } else { Change::Unproven }
+            }
+            Some(seen) if trace.moved_as_one_since(seen) => Change::MovedAsOne,
+            _ => Change::Files,
+        }
     }
 
     fn resync<H: Host>(&mut self, host: &mut H, now: Instant) -> Option<Outcome> {

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Stat};
 use rustix::io::Errno;
@@ -87,6 +88,21 @@ pub(crate) struct Inode {
 pub(crate) struct Timestamp {
     pub(crate) seconds: i64,
     pub(crate) nanos: u32,
+}
+
+impl Timestamp {
+    /// The clock of the system, which stamps files, whatever clock peers are verified by.
+    pub(crate) fn now() -> Self {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        Self { seconds: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or(0) }
+    }
+
+    /// The time from `earlier` to this; `None` if it is in the future.
+    pub(crate) fn duration_since(self, earlier: Self) -> Option<Duration> {
+        let nanos = |stamp: Self| i128::from(stamp.seconds) * 1_000_000_000 + i128::from(stamp.nanos);
+        let elapsed = u64::try_from(nanos(self) - nanos(earlier)).ok()?;
+        Some(Duration::from_nanos(elapsed))
+    }
 }
 
 /// What a path led to.

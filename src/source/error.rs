@@ -104,6 +104,16 @@ impl ReadError {
         }
     }
 
+    /// Files that were written a moment ago.
+    pub(crate) fn in_motion(path: &Path) -> Self {
+        Self::Unsettled { path: path.to_owned(), attempts: 1 }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn torn_in_a_test(role: crate::paths::Role) -> Self {
+        Self::Io { path: format!("{role:?}").into(), kind: io::ErrorKind::InvalidData, errno: None }
+    }
+
     pub(super) fn not_found(path: &Path, dir: &Path, missing: OsString) -> Self {
         Self::NotFound { path: path.to_owned(), dir: dir.to_owned(), missing }
     }

@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -109,6 +110,35 @@ impl Trace {
     pub(crate) fn is_proof_at(&self, now: Timestamp) -> bool {
         let aged = |stamp: Timestamp| stamp.seconds.saturating_add(AGED_SECONDS) < now.seconds;
         self.identities().all(|identity| aged(identity.modified) && aged(identity.changed))
+    }
+
+    /// Whether a file was written less than `quiet` before `now`, and the set does not move as one.
+    pub(crate) fn is_in_motion_at(&self, now: Timestamp, quiet: Duration) -> bool {
+        let age = |stamp: Timestamp| now.duration_since(stamp);
+        let recent = |stamp| age(stamp).is_some_and(|age| age < quiet);
+        !self.moves_as_one() && self.identities().any(|identity| recent(identity.changed))
+    }
+
+    /// Whether one link leads to the directory of every configured file that is there.
+    fn moves_as_one(&self) -> bool {
+        let mut carriers = self
+            .routes
+            .iter()
+            .filter(|route| !route.may_be_missing_and_is())
+            .map(|route| self.carrier(route));
+        let first = carriers.next().flatten();
+        first.is_some() && carriers.all(|carrier| carrier == first)
+    }
+
+    /// The link whose text ends in the directory of the file, if the last link on the way is such a one.
+    fn carrier<'a>(&'a self, route: &'a Route) -> Option<&'a Hop> {
+        let hops: Vec<&Hop> = self.hops_of(route).collect();
+        let at = hops.iter().rposition(|hop| matches!(hop.found, Found::Link(_)))?;
+        let (link, rest) = hops.get(at..)?.split_first()?;
+        let Found::Link(text) = &link.found else { return None };
+        let names = Path::new(text).components().filter(|name| matches!(name, Component::Normal(_))).count();
+        let passed = rest.iter().filter(|hop| matches!(hop.found, Found::Directory(_))).count();
+        (names == passed).then_some(link)
     }
 
     /// The first path that does not lead to what was found.
