@@ -16,6 +16,7 @@ mod op;
 mod proof;
 pub(crate) mod recipe;
 pub(crate) mod state;
+mod steps;
 mod still;
 
 use std::ffi::{OsStr, OsString};

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::state::content;
+use super::steps::{
+    File, backup_and_rename_over, editor, exchange, in_place, made_anew, mkdir, put, rename, rename_over,
+    rmdir, rsync, symlink, unlink, written_over,
+};
 use super::{FileSystem, Op, Reuse};
 use crate::paths::{Paths, Role};
 
@@ -323,69 +326,6 @@ struct Order {
 const CERT_FIRST: Order = Order { name: "certificate first", roles: [Role::Cert, Role::Key] };
 const KEY_FIRST: Order = Order { name: "key first", roles: [Role::Key, Role::Cert] };
 
-struct File<'a> {
-    role: Role,
-    path: &'a str,
-}
-
-fn rename_over(file: &File<'_>, generation: u32) -> Vec<Op> {
-    let new = format!("{}.new", file.path);
-    let mut ops = put(&new, file.role, generation);
-    ops.push(rename(&new, file.path));
-    ops
-}
-
-fn backup_and_rename_over(file: &File<'_>, generation: u32) -> Vec<Op> {
-    let mut ops = vec![Op::Hardlink { from: file.path.into(), to: format!("{}.bak", file.path) }];
-    ops.extend(rename_over(file, generation));
-    ops
-}
-
-/// `rsync -t`: a hidden name, the time of the source, a rename.
-fn rsync(file: &File<'_>, generation: u32) -> Vec<Op> {
-    let temporary = file.path.replace("/c.", "/.c.x7Qk2a.");
-    let mut ops = vec![Op::Open(temporary.clone())];
-    ops.extend(chunks(&content(file.role, generation), 2).map(|chunk| Op::Append(temporary.clone(), chunk)));
-    ops.extend([Op::SetModified(temporary.clone(), 900_000_000), rename(&temporary, file.path)]);
-    ops
-}
-
-fn editor(file: &File<'_>, generation: u32) -> Vec<Op> {
-    let backup = format!("{}~", file.path);
-    let mut ops = vec![rename(file.path, &backup)];
-    ops.extend(put(file.path, file.role, generation));
-    ops.push(unlink(&backup));
-    ops
-}
-
-fn in_place(file: &File<'_>, generation: u32, count: usize) -> Vec<Op> {
-    let mut ops = vec![Op::Open(file.path.into())];
-    let bytes = content(file.role, generation);
-    ops.extend(chunks(&bytes, count).map(|chunk| Op::Append(file.path.into(), chunk)));
-    ops
-}
-
-fn made_anew(file: &File<'_>, generation: u32) -> Vec<Op> {
-    let mut ops = vec![unlink(file.path)];
-    ops.extend(put(file.path, file.role, generation));
-    ops
-}
-
-/// `dd conv=notrunc`: the size never changes.
-fn written_over(file: &File<'_>, generation: u32) -> Vec<Op> {
-    let mut offset = 0;
-    let write = |chunk: Vec<u8>| {
-        let at = offset;
-        offset += chunk.len();
-        Op::WriteAt(file.path.into(), at, chunk)
-    };
-    chunks(&content(file.role, generation), 2).map(write).collect()
-}
-
-fn chunks(bytes: &[u8], count: usize) -> impl Iterator<Item = Vec<u8>> {
-    bytes.chunks(bytes.len().div_ceil(count)).map(<[u8]>::to_vec)
-}
-
 const SECRET: [(Role, &str); 3] = [(Role::Cert, "tls.crt"), (Role::Key, "tls.key"), (Role::Ca, "ca.crt")];
 
 fn dated_name(generation: u32) -> String {
@@ -418,34 +358,6 @@ fn pair_in(dir: &str, generation: u32) -> Vec<Op> {
     let mut ops = put(&format!("{dir}/c.crt"), Role::Cert, generation);
     ops.extend(put(&format!("{dir}/c.key"), Role::Key, generation));
     ops
-}
-
-fn put(path: &str, role: Role, generation: u32) -> Vec<Op> {
-    vec![Op::Open(path.into()), Op::Append(path.into(), content(role, generation))]
-}
-
-fn mkdir(path: &str) -> Op {
-    Op::Mkdir(path.into())
-}
-
-fn rmdir(path: &str) -> Op {
-    Op::Rmdir(path.into())
-}
-
-fn unlink(path: &str) -> Op {
-    Op::Unlink(path.into())
-}
-
-fn symlink(text: &str, path: &str) -> Op {
-    Op::Symlink { text: text.into(), path: path.into() }
-}
-
-fn rename(from: &str, to: &str) -> Op {
-    Op::Rename { from: from.into(), to: to.into() }
-}
-
-fn exchange(one: &str, other: &str) -> Op {
-    Op::Exchange { one: one.into(), other: other.into() }
 }
 
 fn recipe(name: &str, paths: Paths, start: Vec<Op>, ops: Vec<Op>, nature: Nature, last: u32) -> Recipe {
