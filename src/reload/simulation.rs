@@ -162,7 +162,7 @@ impl World {
     }
 
     /// Lets time pass while nothing is watched yet. A writer that was seen to have begun goes on meanwhile.
-    fn wait_at_start(&mut self, time: Duration) {
+    fn wait_at_start(&self, time: Duration) {
         let end = self.host.now() + time;
         while self.host.disk.written() > 0 && self.host.now() + self.pause <= end {
             self.host.disk.advance(self.pause);
