@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender};
 
 use super::health::Health;
 use super::worker::{Busy, Command, Worker};
 use crate::thread::Thread;
-use crate::watch::{Backend, SlotId, Watch};
+use crate::watch::{Backend, SlotId, Touched, Watch};
 
 /// Watches the files of any number of reloaders, with two threads and one inotify descriptor in all.
 ///
@@ -40,7 +40,16 @@ impl Watcher {
     ///
     /// If no thread can be started.
     pub fn start(backend: Backend) -> io::Result<Self> {
-        let (watch, touches) = Watch::start(backend);
+        Self::over(Watch::start(backend))
+    }
+
+    /// For tests: with so little room that a few events at a time are too many.
+    #[doc(hidden)]
+    pub fn start_with_room(backend: Backend, events: usize) -> io::Result<Self> {
+        Self::over(Watch::start_with_room(backend, events))
+    }
+
+    fn over((watch, touches): (Watch, Receiver<Touched>)) -> io::Result<Self> {
         let watch = Arc::new(watch);
         let (commands, receiver) = crossbeam_channel::unbounded();
         let busy = Arc::new(Busy::new());

@@ -5,11 +5,12 @@
 //! says that events or a watch were lost is passed on as [`Notice::Lost`] or [`Notice::Gone`].
 
 use std::collections::{BTreeSet, HashMap};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask, Watches};
+use inotify::{Event, EventMask, Inotify, WatchDescriptor, WatchMask, Watches};
+use log::trace;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -40,10 +41,16 @@ pub(crate) type Token = i32;
 pub(crate) fn open() -> io::Result<(Reader, Armer)> {
     let inotify = Inotify::init()?;
     let armer = Armer { watches: inotify.watches(), by_token: HashMap::new(), by_dir: HashMap::new() };
-    Ok((Reader { inotify, buffer: vec![0; BUFFER] }, armer))
+    Ok((Reader { inotify, buffer: vec![0; LARGEST_EVENT] }, armer))
 }
 
 impl Reader {
+    /// Reads about that many events at a time.
+    pub(crate) fn with_room(mut self, events: usize) -> Self {
+        self.buffer.resize(LARGEST_EVENT.max(events.saturating_mul(USUAL_EVENT)), 0);
+        self
+    }
+
     /// Waits until there is something to read, or `wake` is readable. Says which: true for `wake`.
     pub(crate) fn wait(&self, wake: &OwnedFd) -> io::Result<bool> {
         let mut fds = [
@@ -63,7 +70,8 @@ impl Reader {
     pub(crate) fn read(&mut self) -> io::Result<Vec<Notice>> {
         match self.inotify.read_events(&mut self.buffer) {
             Ok(events) => {
-                Ok(events.map(|event| notice(event.wd, event.mask, event.name.map(Into::into))).collect())
+                let noted = events.inspect(log_raw);
+                Ok(noted.map(|event| notice(event.wd, event.mask, event.name.map(Into::into))).collect())
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 Ok(Vec::new())
@@ -124,6 +132,13 @@ impl Armer {
     }
 }
 
+/// What the kernel says, before anything is made of it.
+fn log_raw(event: &Event<&OsStr>) {
+    let Event { wd, mask, cookie, name } = event;
+    let watch = wd.get_watch_descriptor_id();
+    trace!(target: "rustls_reload::watch", "watch={watch} {mask:?} cookie={cookie} name={name:?}");
+}
+
 fn notice(watch: WatchDescriptor, mask: EventMask, name: Option<OsString>) -> Notice {
     let token = watch.get_watch_descriptor_id();
     if mask.contains(EventMask::Q_OVERFLOW) {
@@ -152,5 +167,8 @@ const ENTRIES: WatchMask = WatchMask::CREATE
 /// Files that are written in place.
 const CONTENTS: WatchMask = WatchMask::MODIFY.union(WatchMask::CLOSE_WRITE);
 
-/// Room for some 200 events of long names at a time.
-const BUFFER: usize = 64 * 1024;
+/// A header and the longest name, `inotify(7)`: with less room a read fails.
+const LARGEST_EVENT: usize = 16 + 255 + 1;
+
+/// A header and a name of usual length.
+const USUAL_EVENT: usize = 64;

@@ -117,7 +117,12 @@ struct State {
 impl Watch {
     /// Starts the thread, unless polling is wanted or the kernel refuses.
     pub(crate) fn start(backend: Backend) -> (Self, Receiver<Touched>) {
-        let (sender, receiver) = crossbeam_channel::bounded(CHANNEL);
+        Self::start_with_room(backend, ROOM)
+    }
+
+    /// With room for so many events in one read, and for so many touches that wait for the receiver.
+    pub(crate) fn start_with_room(backend: Backend, events: usize) -> (Self, Receiver<Touched>) {
+        let (sender, receiver) = crossbeam_channel::bounded(events);
         let state = State { plan: Plan::default(), armer: None, failure: None, dir_failure_said: false };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
@@ -127,7 +132,7 @@ impl Watch {
         });
         let listener = match backend {
             Backend::Poll => None,
-            Backend::Auto => listen(&shared).map_err(|error| shared.fail(&error)).ok(),
+            Backend::Auto => listen(&shared, events).map_err(|error| shared.fail(&error)).ok(),
         };
         (Self { shared, listener: Mutex::new(listener) }, receiver)
     }
@@ -211,8 +216,9 @@ impl Watch {
 }
 
 /// Opens the kernel's queue and starts the thread that reads it.
-fn listen(shared: &Arc<Shared>) -> io::Result<Listener> {
+fn listen(shared: &Arc<Shared>, room: usize) -> io::Result<Listener> {
     let (reader, armer) = kernel::open()?;
+    let reader = reader.with_room(room);
     let (woken, wake) = sys::wake_pipe()?;
     let for_thread = Arc::clone(shared);
     let thread = Thread::spawn("tls-watch", move || for_thread.read_on(reader, &woken))?;
@@ -283,6 +289,7 @@ impl Shared {
         }
         if lost {
             self.overflows.fetch_add(1, Ordering::Relaxed);
+            warn!("the queue of the kernel overflowed, events are lost: everything is looked at");
             return self.send(Touched::Everything { at });
         }
         for (slot, touch) in touched {
@@ -350,5 +357,5 @@ impl fmt::Display for WatchFailure {
 
 impl std::error::Error for WatchFailure {}
 
-/// Touches that may wait for the receiver; more than that, and all slots are looked at.
-const CHANNEL: usize = 1024;
+/// Events in one read, and touches that may wait for the receiver; with more of them, all slots are looked at.
+const ROOM: usize = 1024;
