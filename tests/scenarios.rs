@@ -1,0 +1,242 @@
+//! Scenario scripts: what writers do to files, and when the outcome has to be served. Each runs by events, by
+//! events with next to no room for them, and by polling.
+//!
+//! The scripts are the text files in `scenarios/`. Their first line says what happens and which public report
+//! they guard against; `scenarios/script.rs` has the commands. A script that needs mounts, a process of its own
+//! or permissions that bind runs in a child: this binary once more. One that cannot run on a machine is counted
+//! as skipped, with the reason.
+//!
+//! `SCENARIO=name` runs one script alone, `SCENARIO_TRACE=1` prints the raw events and the log of the library.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::as_conversions,
+    reason = "test code outside of test functions"
+)]
+
+mod common;
+#[path = "scenarios/script.rs"]
+mod script;
+#[path = "scenarios/stage.rs"]
+mod stage;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use script::{Place, Script};
+use stage::{Mode, Stage, Stop};
+
+#[test]
+fn every_scenario_holds_by_events() {
+    run_all(Mode::Events);
+}
+
+#[test]
+fn every_scenario_holds_by_events_with_room_for_two() {
+    run_all(Mode::FewEvents);
+}
+
+#[test]
+fn every_scenario_holds_by_polling() {
+    run_all(Mode::Poll);
+}
+
+/// What a child runs; without being told which script, nothing.
+#[test]
+fn one_scenario_in_a_process_of_its_own() {
+    let Ok(told) = env::var(CHILD) else {
+        return;
+    };
+    let (mode, name) = told.split_once('/').unwrap();
+    let mode = Mode::ALL.into_iter().find(|known| known.name() == mode).unwrap();
+    let script = read(&scripts().join(name).with_extension("txt"));
+    let outcome = here(&script, mode, Path::new(&env::var_os(DIR).unwrap()));
+    match outcome {
+        Outcome::Held { slowest: (took, line) } => println!("@held {} {line}", took.as_millis()),
+        Outcome::Skipped(reason) => println!("@skipped {reason}"),
+        Outcome::Failed(why) => panic!("{why}"),
+    }
+}
+
+/// How a script ended.
+enum Outcome {
+    Held { slowest: (Duration, usize) },
+    Skipped(String),
+    Failed(String),
+}
+
+/// Runs every script on a few threads; says how many ran, how many could not and why, and which was slow.
+fn run_all(mode: Mode) {
+    trace_if_asked();
+    let begun = Instant::now();
+    let scripts = all();
+    let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while let Some(script) = scripts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let outcome = run(script, mode);
+                    outcomes.lock().unwrap().insert(script.name.clone(), outcome);
+                }
+            });
+        }
+    });
+    let (mut ran, mut reasons, mut failed) = (0, BTreeMap::<_, Vec<_>>::new(), Vec::new());
+    let mut slow = Vec::new();
+    for (name, outcome) in outcomes.into_inner().unwrap() {
+        match outcome {
+            Outcome::Held { slowest: (took, line) } => {
+                ran += 1;
+                if took > SLOW {
+                    slow.push(format!("{name}:{line} {} ms", took.as_millis()));
+                }
+            }
+            Outcome::Skipped(reason) => reasons.entry(reason).or_default().push(name),
+            Outcome::Failed(why) => failed.push(why),
+        }
+    }
+    let skipped: usize = reasons.values().map(Vec::len).sum();
+    let reasons: Vec<_> = reasons.iter().map(|(why, names)| format!("{}: {why}", names.join(", "))).collect();
+    let mut report = format!("scenarios by {}: {ran} run, {skipped} skipped", mode.name());
+    if skipped > 0 {
+        report += &format!(" ({})", reasons.join("; "));
+    }
+    report += &format!(", {:.1} s", begun.elapsed().as_secs_f32());
+    if !slow.is_empty() {
+        report += &format!("\n  slower than {SLOW:?}: {}", slow.join(", "));
+    }
+    // Past the harness, which keeps what a test that passes prints to itself.
+    writeln!(io::stderr(), "{report}").unwrap();
+    assert!(failed.is_empty(), "{} of {} failed\n\n{}", failed.len(), scripts.len(), failed.join("\n"));
+}
+
+fn run(script: &Script, mode: Mode) -> Outcome {
+    if let Some((_, reason)) = script.not.iter().find(|(not, _)| not == mode.kind() || not == mode.name()) {
+        return Outcome::Skipped(reason.clone());
+    }
+    let dir = tempfile::tempdir().unwrap();
+    match script.place {
+        Place::Shared => here(script, mode, dir.path()),
+        place => apart(script, place, mode, dir.path()),
+    }
+}
+
+fn here(script: &Script, mode: Mode, dir: &Path) -> Outcome {
+    trace_if_asked();
+    // Without links, as the scripts compare nothing but names of their own.
+    let dir = dir.canonicalize().unwrap();
+    let mut stage = Stage::new(script, mode, &dir);
+    match stage.run() {
+        Ok(()) => Outcome::Held { slowest: stage.slowest },
+        Err(Stop::Skip(reason)) => Outcome::Skipped(reason),
+        Err(Stop::Fail(why)) => Outcome::Failed(why),
+    }
+}
+
+/// Runs a script in a child.
+fn apart(script: &Script, place: Place, mode: Mode, dir: &Path) -> Outcome {
+    let around: &[&str] = match place {
+        Place::Mounts => &["unshare", "--mount", "--propagation", "private"],
+        // Root without capabilities: still the owner of the files, and bound by their permissions.
+        Place::Unprivileged if rustix::process::geteuid().is_root() => {
+            &["setpriv", "--inh-caps=-all", "--bounding-set=-all"]
+        }
+        _ => &[],
+    };
+    if let Some((tool, options)) = around.split_first() {
+        match Command::new(tool).args(options).arg("true").output() {
+            Ok(output) if output.status.success() => {}
+            Ok(_) => return Outcome::Skipped(format!("{tool} is not permitted")),
+            Err(_) => return Outcome::Skipped(format!("{tool} is not there")),
+        }
+    }
+    let binary = env::current_exe().unwrap();
+    let mut words = around.iter().map(PathBuf::from).chain([binary]);
+    let output = Command::new(words.next().unwrap())
+        .args(words)
+        .args(["one_scenario_in_a_process_of_its_own", "--exact", "--nocapture"])
+        .env(CHILD, format!("{}/{}", mode.name(), script.name))
+        .env(DIR, dir)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    if let Some(reason) = said.lines().find_map(|line| line.split_once("@skipped ")) {
+        return Outcome::Skipped(reason.1.into());
+    }
+    if let Some((_, figures)) = said.lines().find_map(|line| line.split_once("@held ")) {
+        let (took, line) = figures.split_once(' ').unwrap();
+        return Outcome::Held {
+            slowest: (Duration::from_millis(took.parse().unwrap()), line.parse().unwrap()),
+        };
+    }
+    Outcome::Failed(format!("{said}{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// The scripts, or the one that is asked for.
+fn all() -> Vec<Script> {
+    let files = fs::read_dir(scripts()).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|ext| ext == "txt")).collect();
+    files.sort();
+    let mut scripts: Vec<_> = files.iter().map(|path| read(path)).collect();
+    if let Ok(name) = env::var("SCENARIO") {
+        scripts.retain(|script| script.name == name);
+        assert!(!scripts.is_empty(), "no scenario of the name {name}");
+    }
+    scripts
+}
+
+fn read(path: &Path) -> Script {
+    Script::parse(path, &fs::read_to_string(path).unwrap()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios")
+}
+
+/// Prints what the library logs, raw events included.
+fn trace_if_asked() {
+    if env::var_os("SCENARIO_TRACE").is_some() && log::set_logger(&Printer).is_ok() {
+        log::set_max_level(log::LevelFilter::Trace);
+    }
+}
+
+struct Printer;
+
+impl log::Log for Printer {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.target().starts_with("rustls_reload")
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let thread = thread::current();
+            let name = thread.name().unwrap_or_default();
+            writeln!(io::stderr(), "{name} {} {}: {}", record.level(), record.target(), record.args()).ok();
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Mode and script, for a child.
+const CHILD: &str = "SCENARIO_CHILD";
+
+/// The directory of a child's script.
+const DIR: &str = "SCENARIO_DIR";
+
+/// Scripts at a time. They wait more than they compute.
+const THREADS: usize = 4;
+
+/// A change that takes longer to be served is named.
+const SLOW: Duration = Duration::from_millis(300);
