@@ -6,8 +6,8 @@
 //! - What moves as one is loaded at once. The rest settles: [`Timing::settle`] without events, but never
 //!   longer than [`Timing::ceiling`] after the first one, so that chatter cannot starve a reload.
 //! - A load that fails is retried after 10 ms, doubling, for [`Timing::retry_window`]. Then it is reported
-//!   once, and the files are read every [`Timing::repair`] until they are right: the repair may come
-//!   without any event.
+//!   once, and the files are read every [`Timing::repair`], or every [`Timing::period`] if that is shorter,
+//!   until they are right: the repair may come without any event.
 //! - Whatever happens, the disk is compared every [`Timing::period`].
 
 use std::time::{Duration, Instant};
@@ -123,7 +123,7 @@ impl Schedule {
 
     /// A load failed.
     pub(crate) fn failed(&mut self, now: Instant) -> Verdict {
-        let Timing { retry_first, retry_window, repair, .. } = self.timing;
+        let Timing { retry_first, retry_window, repair, period, .. } = self.timing;
         self.settling = None;
         self.resynced(now);
         let failing = self.failing.get_or_insert(Failing {
@@ -138,7 +138,8 @@ impl Schedule {
             failing.pause *= 2;
             return Verdict::Transient;
         }
-        failing.load_at = now + repair;
+        // Whoever polls more often than that wants a repair to be seen as soon as any other change.
+        failing.load_at = now + repair.min(period);
         if std::mem::replace(&mut failing.reported, true) { Verdict::Known } else { Verdict::Report }
     }
 

@@ -204,6 +204,19 @@ fn failed_loads_are_retried_with_growing_pauses_then_at_the_pace_of_repair() {
 }
 
 /// A touch says that somebody is at work on it, which is no reason to tell of the failure again.
+/// Polled every 100 ms, a repair was seen after 2 s: once a failure was reported, the period was forgotten.
+#[test]
+fn repair_is_looked_for_as_often_as_files_are_polled() {
+    let period = Duration::from_millis(100);
+    let begin = Instant::now();
+    let mut schedule = Schedule::new(Timing { period, ..TIMING }, begin);
+    let mut now = begin;
+    while schedule.failed(now) == Verdict::Transient {
+        now = schedule.deadline();
+    }
+    assert_eq!(schedule.deadline(), now + period);
+}
+
 #[test]
 fn touch_after_a_report_is_looked_at_closely_and_not_told_twice() {
     let start = Instant::now();
