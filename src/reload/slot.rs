@@ -186,9 +186,11 @@ impl Slot {
             self.tell(&Event::Recovered);
         }
         match outcome {
-            Some(Outcome { result: Ok(_), trigger }) => {
+            Some(Outcome { result: Ok(loaded), trigger }) => {
                 self.first_event = None;
-                self.shared.status.lock().stats.loads += 1;
+                // Young files are read at each resync: that is no load until it brings something.
+                let counts = loaded.swapped || trigger != Trigger::Resync;
+                self.shared.status.lock().stats.loads += u64::from(counts);
                 debug!("identity={} trigger={trigger:?} loaded", self.shared.identity);
             }
             Some(Outcome { result: Err((error, verdict)), .. }) => self.failed(error, verdict),
