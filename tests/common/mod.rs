@@ -3,9 +3,12 @@
     dead_code,
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::panic,
     reason = "test code; each file uses its own part"
 )]
 
+pub(crate) mod child;
+pub(crate) mod log;
 pub(crate) mod tls;
 
 use std::fs;
