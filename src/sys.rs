@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -59,3 +60,51 @@ pub(crate) fn wake_pipe() -> io::Result<(OwnedFd, File)> {
     };
     Ok((read, File::from(write)))
 }
+
+/// Whether the file at `path` is the root of a mount, as `subPath` makes it; if so, whether the file behind it
+/// has no name any more (it was replaced at its source).
+pub(crate) fn is_mounted_file(path: &Path) -> Option<bool> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        use rustix::fs::{AtFlags, CWD, FileType, StatxAttributes, StatxFlags, statx};
+        // Kernels before 5.8 do not say, and a sandbox may forbid it: then nothing is known.
+        let status = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS).ok()?;
+        let is_file = FileType::from_raw_mode(status.stx_mode.into()).is_file();
+        let mounted = is_file && status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+        mounted.then_some(status.stx_nlink == 0)
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    {
+        let _unknown = path;
+        None
+    }
+}
+
+/// The name of the file system that `path` lies on, if changes made by others have no events there.
+pub(crate) fn silent_file_system(path: &Path) -> Option<&'static str> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        let kind = u64::try_from(rustix::fs::statfs(path).ok()?.f_type).ok()? & 0xffff_ffff;
+        SILENT.iter().find(|(magic, _)| *magic == kind).map(|(_, name)| *name)
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    {
+        let _unknown = path;
+        None
+    }
+}
+
+/// `statfs(2)` and `linux/magic.h`.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const SILENT: &[(u64, &str)] = &[
+    (0x6969, "NFS"),
+    (0x517b, "SMB"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB2"),
+    (0x6573_5546, "FUSE"),
+    (0x0102_1997, "9P"),
+    (0x5346_414f, "AFS"),
+    (0x6b41_4653, "AFS"),
+    (0x00c3_6400, "Ceph"),
+    (0x7375_7245, "Coda"),
+];

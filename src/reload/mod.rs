@@ -15,6 +15,7 @@ pub use health::{Health, Stats};
 pub use watcher::Watcher;
 
 use std::fmt;
+use std::process;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,8 @@ struct Inner {
     shared: Arc<Shared>,
     /// `None` after shutdown.
     watcher: Mutex<Option<Watcher>>,
+    /// A forked child has neither the threads nor whoever holds a lock.
+    process: u32,
 }
 
 impl Reloader {
@@ -64,7 +67,7 @@ impl Reloader {
     }
 
     fn new(shared: Arc<Shared>, watcher: Watcher) -> Self {
-        Self { inner: Arc::new(Inner { shared, watcher: Mutex::new(Some(watcher)) }) }
+        Self { inner: Arc::new(Inner { shared, watcher: Mutex::new(Some(watcher)), process: process::id() }) }
     }
 
     /// The generation that is served; `None` while there is none.
@@ -97,12 +100,12 @@ impl Reloader {
     /// - [`ReloadError::OnReloadThread`] from a callback: it would wait for itself.
     /// - [`ReloadError::Stopped`] after shutdown, or if the reload thread is gone.
     pub fn reload_now(&self) -> Result<Reloaded, ReloadError> {
+        if self.inner.is_forked() {
+            return Err(ReloadError::Stopped);
+        }
         let watcher = self.inner.watcher.lock().clone().ok_or(ReloadError::Stopped)?;
         if watcher.is_reload_thread() {
             return Err(ReloadError::OnReloadThread);
-        }
-        if watcher.is_forked() {
-            return Err(ReloadError::Stopped);
         }
         let (reply, answer) = crossbeam_channel::bounded(1);
         watcher.send(Command::Reload(self.inner.shared.id, reply));
@@ -130,6 +133,10 @@ impl Reloader {
     /// How the identity is doing. Wakes no thread, and takes no lock that a reload holds for long.
     pub fn health(&self) -> Health {
         let shared = &self.inner.shared;
+        // The process comes first: in a forked child any lock may be held for ever.
+        if self.inner.is_forked() {
+            return Health::WatcherLost;
+        }
         if !shared.gate.is_open() {
             return Health::Stopped;
         }
@@ -162,14 +169,12 @@ impl Reloader {
 
 impl Inner {
     fn shutdown(&self) {
+        if self.is_forked() {
+            return;
+        }
         let Some(watcher) = self.watcher.lock().take() else {
             return;
         };
-        if watcher.is_forked() {
-            // The threads are not here, and neither is whoever holds a lock.
-            std::mem::forget(watcher);
-            return;
-        }
         let deadline = Instant::now() + PATIENCE;
         let wait_until = (!watcher.is_reload_thread()).then_some(deadline);
         self.shared.gate.close(wait_until);
@@ -177,10 +182,19 @@ impl Inner {
         watcher.send(Command::Remove(self.shared.id));
         watcher.release(deadline);
     }
+
+    fn is_forked(&self) -> bool {
+        self.process != process::id()
+    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.is_forked() {
+            // Even to free these may take a lock that nobody will let go of.
+            std::mem::forget((self.watcher.get_mut().take(), Arc::clone(&self.shared)));
+            return;
+        }
         self.shutdown();
     }
 }

@@ -17,7 +17,7 @@ use crate::load::{self, LoadError};
 use crate::paths::Paths;
 use crate::source::{OsDisk, Snapshot, Timestamp, Trace};
 use crate::store::Store;
-use crate::watch::{SlotId, Touch, Watch, WatchFailure};
+use crate::watch::{self, SlotId, Touch, Watch, WatchFailure};
 
 /// What handles, the reload thread and health share.
 #[derive(Debug)]
@@ -77,12 +77,14 @@ pub(super) struct Slot {
     poll: Duration,
     /// The kernel tells of changes to every file.
     by_events: bool,
+    /// What the place of the files says about their changes.
+    place: Option<WatchFailure>,
 }
 
 impl Slot {
     pub(super) fn new(shared: Arc<Shared>, paths: Paths, timing: Timing, poll: Duration) -> Self {
         let tracker = Tracker::new(paths, timing, Instant::now());
-        Self { shared, tracker, first_event: None, timing, poll, by_events: false }
+        Self { shared, tracker, first_event: None, timing, poll, by_events: false, place: None }
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -102,7 +104,7 @@ impl Slot {
 
     /// Taken up by the reload thread: from now on it is watched, and what happened until now is looked for.
     pub(super) fn watched(&mut self, watch: &Watch) {
-        self.adjust_period(watch);
+        self.place = self.failure_of_place();
         self.drive(Some(watch), |tracker, host| {
             tracker.look(host, Trigger::Event);
             None
@@ -122,13 +124,17 @@ impl Slot {
 
     /// Events were lost.
     pub(super) fn look(&mut self, watch: &Watch, at: Instant) {
-        self.adjust_period(watch);
         self.touched(watch, Touch::Entries, at);
         self.touched(watch, Touch::Contents, at);
     }
 
     /// Does what is due.
     pub(super) fn run(&mut self, watch: &Watch) {
+        if watch.failure_of(self.shared.id).is_some() {
+            // The limit may have been lifted, or others have let go.
+            watch.revive();
+            self.touched(watch, Touch::Entries, Instant::now());
+        }
         self.drive(Some(watch), |tracker, host| tracker.run(host));
     }
 
@@ -167,16 +173,15 @@ impl Slot {
             first_event: self.first_event,
             swaps: Vec::new(),
             recovered: false,
-            failure: None,
         };
         let outcome = work(&mut self.tracker, &mut host);
         if outcome.as_ref().is_some_and(|outcome| outcome.result.is_ok()) {
             // Before anybody is called back: a callback may ask how we are.
             host.ends_failure();
         }
-        let SlotHost { swaps, failure, recovered, .. } = host;
-        if let Some(failure) = failure {
-            self.degraded(failure);
+        let SlotHost { swaps, recovered, .. } = host;
+        if let Some(watch) = watch {
+            self.judge_watching(watch);
         }
         for swap in swaps {
             self.announce(swap);
@@ -188,6 +193,9 @@ impl Slot {
         match outcome {
             Some(Outcome { result: Ok(loaded), trigger }) => {
                 self.first_event = None;
+                if loaded.swapped || self.place.is_some() {
+                    self.place = self.failure_of_place();
+                }
                 // Young files are read at each resync: that is no load until it brings something.
                 let counts = loaded.swapped || trigger != Trigger::Resync;
                 self.shared.status.lock().stats.loads += u64::from(counts);
@@ -236,26 +244,32 @@ impl Slot {
         self.tell(&Event::Failed(error));
     }
 
-    /// Polls from now on: the kernel does not tell of every change. The log has it from the watcher, once.
-    fn degraded(&mut self, failure: WatchFailure) {
-        let known = {
-            let mut status = self.shared.status.lock();
-            status.degraded.replace(failure.clone()).is_some()
-        };
-        self.by_events = false;
-        self.tracker.schedule().set_period(self.poll, Instant::now());
-        if !known {
-            self.tell(&Event::WatchDegraded(failure));
+    /// Polls where the kernel does not tell of every change, and says so, once.
+    fn judge_watching(&mut self, watch: &Watch) {
+        let failure = watch.failure_of(self.shared.id).or_else(|| self.place.clone());
+        self.by_events = watch.listens() && failure.is_none();
+        let period = if self.by_events { self.timing.period } else { self.poll };
+        self.tracker.schedule().set_period(period, Instant::now());
+        self.tracker.distrust_identities(failure.as_ref().is_some_and(WatchFailure::caches_identities));
+        let before = std::mem::replace(&mut self.shared.status.lock().degraded, failure.clone());
+        match (before, failure) {
+            (before, Some(failure)) if before.as_ref() != Some(&failure) => {
+                // What concerns all of its identities is logged by the watch.
+                if self.place.is_some() {
+                    warn!("identity={} polling every {:.1?}: {failure}", self.shared.identity, self.poll);
+                }
+                self.tell(&Event::WatchDegraded(failure));
+            }
+            (Some(_), None) => {
+                info!("identity={} the kernel tells of every change again", self.shared.identity);
+                self.tell(&Event::WatchRestored);
+            }
+            _ => {}
         }
     }
 
-    fn adjust_period(&mut self, watch: &Watch) {
-        if let Some(failure) = watch.failure() {
-            return self.degraded(failure);
-        }
-        self.by_events = watch.listens();
-        let period = if self.by_events { self.timing.period } else { self.poll };
-        self.tracker.schedule().set_period(period, Instant::now());
+    fn failure_of_place(&self) -> Option<WatchFailure> {
+        self.tracker.paths().files().find_map(|(_, path, _)| watch::failure_of_place(path))
     }
 
     fn tell(&self, event: &Event) {
@@ -272,7 +286,6 @@ struct SlotHost<'a> {
     swaps: Vec<Swap>,
     /// A failure that was told of has ended.
     recovered: bool,
-    failure: Option<WatchFailure>,
 }
 
 impl SlotHost<'_> {
@@ -303,11 +316,7 @@ impl Host for SlotHost<'_> {
         let Some(watch) = self.watch else {
             return false;
         };
-        let armed = watch.set(self.shared.id, trace);
-        if armed.failure.is_some() {
-            self.failure = armed.failure;
-        }
-        armed.newly
+        watch.set(self.shared.id, trace)
     }
 
     fn accept(&mut self, snapshot: &Snapshot, trigger: Trigger) -> Result<(), LoadError> {

@@ -43,6 +43,8 @@ pub(crate) struct Tracker {
     loaded_at: Option<Instant>,
     /// Files that were written a moment ago are not believed yet.
     hesitates: bool,
+    /// See [`Tracker::distrust_identities`].
+    distrusts: bool,
 }
 
 #[derive(Debug)]
@@ -88,6 +90,7 @@ impl Tracker {
             looked_at: None,
             loaded_at: None,
             hesitates: false,
+            distrusts: false,
         }
     }
 
@@ -101,6 +104,12 @@ impl Tracker {
 
     pub(crate) fn deadline(&self) -> Instant {
         self.schedule.deadline()
+    }
+
+    /// Whether equal identities prove nothing, whatever their age: a network file system shows them from its
+    /// cache until a file is opened.
+    pub(crate) fn distrust_identities(&mut self, distrusts: bool) {
+        self.distrusts = distrusts;
     }
 
     /// Whether something was touched that is not loaded yet.
@@ -273,11 +282,11 @@ impl Tracker {
         let Some(live) = &self.live else {
             return Some(self.load(host, Trigger::Resync));
         };
-        if !live.trace.still_holds(host.disk()) {
+        if !self.distrusts && !live.trace.still_holds(host.disk()) {
             self.look(host, Trigger::Resync);
             return None;
         }
-        if live.proven { None } else { Some(self.load(host, Trigger::Resync)) }
+        if live.proven && !self.distrusts { None } else { Some(self.load(host, Trigger::Resync)) }
     }
 }
 

@@ -111,9 +111,6 @@ impl Watcher {
 
 impl Inner {
     fn stop(&mut self, deadline: Instant) {
-        if self.process != process::id() {
-            return;
-        }
         // Gone already if it cannot be told.
         self.commands.send(Command::Stop).ok();
         self.watch.stop(deadline);
@@ -125,6 +122,12 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.process != process::id() {
+            // Even to free these may take a lock that nobody in this forked child will let go of.
+            let commands = std::mem::replace(&mut self.commands, crossbeam_channel::bounded(0).0);
+            std::mem::forget((commands, Arc::clone(&self.watch), self.worker.take()));
+            return;
+        }
         if self.worker.is_some() {
             self.stop(Instant::now() + PATIENCE);
         }

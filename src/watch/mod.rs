@@ -4,24 +4,26 @@
 //! never opens a file, so the kernel's queue drains however slow loading is. What a touch means is decided
 //! by the receiver.
 
+mod failure;
 mod plan;
 
+pub use failure::WatchFailure;
 pub(crate) use plan::{Depth, Difference, Plan, SlotId, WatchedDir};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
-use log::{debug, warn};
+use log::{debug, info, warn};
 use parking_lot::Mutex;
-use rustix::io::Errno;
 
 use crate::source::Trace;
 use crate::sys::{self, kernel};
@@ -82,6 +84,7 @@ pub(crate) enum Notice {
 pub(crate) struct Watch {
     shared: Arc<Shared>,
     listener: Mutex<Option<Listener>>,
+    room: usize,
 }
 
 /// The thread, and what wakes it.
@@ -110,6 +113,8 @@ struct State {
     armer: Option<kernel::Armer>,
     /// Why there is no armer, although one is wanted.
     failure: Option<WatchFailure>,
+    /// Whose directories cannot all be watched.
+    failures: HashMap<SlotId, WatchFailure>,
     /// A directory could not be watched: said once.
     dir_failure_said: bool,
 }
@@ -123,7 +128,13 @@ impl Watch {
     /// With room for so many events in one read, and for so many touches that wait for the receiver.
     pub(crate) fn start_with_room(backend: Backend, events: usize) -> (Self, Receiver<Touched>) {
         let (sender, receiver) = crossbeam_channel::bounded(events);
-        let state = State { plan: Plan::default(), armer: None, failure: None, dir_failure_said: false };
+        let state = State {
+            plan: Plan::default(),
+            armer: None,
+            failure: None,
+            failures: HashMap::new(),
+            dir_failure_said: false,
+        };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             sender,
@@ -134,7 +145,7 @@ impl Watch {
             Backend::Poll => None,
             Backend::Auto => listen(&shared, events).map_err(|error| shared.fail(&error)).ok(),
         };
-        (Self { shared, listener: Mutex::new(listener) }, receiver)
+        (Self { shared, listener: Mutex::new(listener), room: events }, receiver)
     }
 
     /// Whether the kernel tells of changes.
@@ -142,9 +153,22 @@ impl Watch {
         self.shared.state.lock().armer.is_some()
     }
 
-    /// Why the kernel does not tell of changes, where it was asked to.
-    pub(crate) fn failure(&self) -> Option<WatchFailure> {
-        self.shared.state.lock().failure.clone()
+    /// Why the kernel does not tell of every change that concerns `slot`, where it was asked to.
+    pub(crate) fn failure_of(&self, slot: SlotId) -> Option<WatchFailure> {
+        let state = self.shared.state.lock();
+        state.failure.clone().or_else(|| state.failures.get(&slot).cloned())
+    }
+
+    /// Tries to get events again, if there are none. Then everybody is told to look.
+    pub(crate) fn revive(&self) {
+        if self.shared.state.lock().failure.is_none() {
+            return;
+        }
+        let mut listener = self.listener.lock();
+        let Ok(new) = listen(&self.shared, self.room) else { return };
+        info!("the kernel tells of changes again");
+        *listener = Some(new);
+        self.shared.send(Touched::Everything { at: Instant::now() });
     }
 
     /// Whether slots were touched that nobody could be told of; asking forgets it.
@@ -155,43 +179,44 @@ impl Watch {
     /// Watches what `trace` looked up on behalf of `slot`, and nothing else any more.
     ///
     /// Says whether something is watched that was not before: what happened to it until now has no event.
-    pub(crate) fn set(&self, slot: SlotId, trace: &Trace) -> Armed {
+    pub(crate) fn set(&self, slot: SlotId, trace: &Trace) -> bool {
         let mut state = self.shared.state.lock();
-        let State { plan, armer: Some(armer), dir_failure_said, .. } = &mut *state else {
-            return Armed { newly: false, failure: None };
+        let State { plan, armer: Some(armer), failures, dir_failure_said, .. } = &mut *state else {
+            return false;
         };
         let Difference { arm, release } = plan.set(slot, trace);
-        let mut armed = Armed { newly: false, failure: None };
+        let mut newly_watched = false;
+        failures.remove(&slot);
         for (dir, depth) in arm {
             debug!("watching {} ({depth:?})", dir.path.display());
-            match armer.arm(&dir, depth) {
-                Ok(()) => armed.newly = true,
-                Err(error) => {
-                    plan.lost(&dir);
-                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
-                        // It is gone by now: to be resolved once more.
-                        armed.newly = true;
-                        continue;
-                    }
-                    let failure = WatchFailure::of_dir(&dir, &error);
-                    if !std::mem::replace(dir_failure_said, true) {
-                        warn!("{failure}; what lies there is polled");
-                    }
-                    armed.failure = Some(failure);
-                }
+            let Err(error) = armer.arm(&dir, depth) else {
+                newly_watched = true;
+                continue;
+            };
+            plan.lost(&dir);
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+                // It is gone by now: to be resolved once more.
+                newly_watched = true;
+                continue;
             }
+            let failure = WatchFailure::of_directory(&dir.path, &error);
+            if !std::mem::replace(dir_failure_said, true) {
+                warn!("{failure}; what lies there is polled");
+            }
+            failures.insert(slot, failure);
         }
         for dir in release {
             debug!("no longer watching {}", dir.path.display());
             armer.release(&dir);
         }
-        armed
+        newly_watched
     }
 
     /// Forgets `slot`.
     pub(crate) fn remove(&self, slot: SlotId) {
         let mut state = self.shared.state.lock();
         let released = state.plan.remove(slot);
+        state.failures.remove(&slot);
         if let Some(armer) = &mut state.armer {
             for dir in released {
                 armer.release(&dir);
@@ -222,7 +247,11 @@ fn listen(shared: &Arc<Shared>, room: usize) -> io::Result<Listener> {
     let (woken, wake) = sys::wake_pipe()?;
     let for_thread = Arc::clone(shared);
     let thread = Thread::spawn("tls-watch", move || for_thread.read_on(reader, &woken))?;
-    shared.state.lock().armer = Some(armer);
+    let mut state = shared.state.lock();
+    state.armer = Some(armer);
+    state.plan = Plan::default();
+    state.failure = None;
+    drop(state);
     Ok(Listener { wake, thread })
 }
 
@@ -247,7 +276,7 @@ impl Shared {
 
     /// The kernel does not tell of changes, or no longer.
     fn fail(&self, error: &io::Error) {
-        let failure = WatchFailure::of_instance(error);
+        let failure = WatchFailure::of_queue(error);
         warn!("{failure}; polling instead");
         let mut state = self.state.lock();
         state.armer = None;
@@ -305,57 +334,13 @@ impl Shared {
     }
 }
 
-/// What came of [`Watch::set`].
-#[derive(Debug)]
-pub(crate) struct Armed {
-    pub(crate) newly: bool,
-    pub(crate) failure: Option<WatchFailure>,
-}
-
-/// Why the kernel does not tell of changes, so that polling has to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WatchFailure {
-    dir: Option<std::path::PathBuf>,
-    errno: Option<i32>,
-    kind: io::ErrorKind,
-}
-
-impl WatchFailure {
-    fn of_instance(error: &io::Error) -> Self {
-        Self { dir: None, errno: error.raw_os_error(), kind: error.kind() }
+/// What the place of a file says about its changes, whatever the events say.
+pub(crate) fn failure_of_place(path: &Path) -> Option<WatchFailure> {
+    if let Some(gone) = sys::is_mounted_file(path) {
+        return Some(WatchFailure::mounted_file(path, gone));
     }
-
-    fn of_dir(dir: &WatchedDir, error: &io::Error) -> Self {
-        Self { dir: Some(dir.path.clone()), ..Self::of_instance(error) }
-    }
-
-    /// The limit that was reached, by the name that `sysctl(8)` knows.
-    fn limit(&self) -> Option<&'static str> {
-        let is = |errno: Errno| self.errno == Some(errno.raw_os_error());
-        match self.dir {
-            None if is(Errno::MFILE) => Some("fs.inotify.max_user_instances, or open files by `ulimit -n`"),
-            None => None,
-            Some(_) if is(Errno::NOSPC) => Some("fs.inotify.max_user_watches"),
-            Some(_) => None,
-        }
-    }
+    sys::silent_file_system(path).map(|name| WatchFailure::silent_file_system(path, name))
 }
-
-impl fmt::Display for WatchFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.dir {
-            Some(dir) => write!(f, "{}: cannot be watched", dir.display())?,
-            None => f.write_str("events of the kernel cannot be had")?,
-        }
-        match (self.limit(), self.errno) {
-            (Some(limit), _) => write!(f, ": the limit {limit} is reached"),
-            (None, Some(errno)) => write!(f, ": {}", io::Error::from_raw_os_error(errno)),
-            (None, None) => write!(f, ": {}", self.kind),
-        }
-    }
-}
-
-impl std::error::Error for WatchFailure {}
 
 /// Events in one read, and touches that may wait for the receiver; with more of them, all slots are looked at.
 const ROOM: usize = 1024;
