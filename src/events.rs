@@ -13,6 +13,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError};
 use log::{error, warn};
 use parking_lot::{Condvar, Mutex};
 
+use crate::difference::Difference;
 use crate::generation::Generation;
 use crate::load::LoadError;
 use crate::watch::WatchFailure;
@@ -75,6 +76,11 @@ impl Swap {
     /// What is served now.
     pub fn generation(&self) -> &Arc<Generation> {
         &self.generation
+    }
+
+    /// What changed; `None` for the first generation.
+    pub fn difference(&self) -> Option<Difference> {
+        Some(Difference::between(self.previous.as_ref()?.bundle(), self.generation.bundle()))
     }
 
     /// What made the reloader look.

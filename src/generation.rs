@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use rustls::ServerConfig;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{ClientConfig, ServerConfig};
 
 use crate::bundle::Bundle;
+use crate::client::{ClientScope, ClientSettings};
 use crate::server::{ConfigError, ServerSettings, SessionScope};
 
 /// A bundle with its number and the `ServerConfig` made from it. Immutable.
@@ -14,6 +16,15 @@ pub struct Generation {
     bundle: Arc<Bundle>,
     server_config: Arc<ServerConfig>,
     scope: SessionScope,
+    client_verifier: Arc<dyn ClientCertVerifier>,
+    client: Option<Client>,
+}
+
+/// The side of a generation that connects to others.
+#[derive(Debug)]
+struct Client {
+    config: Arc<ClientConfig>,
+    scope: ClientScope,
 }
 
 impl Generation {
@@ -22,11 +33,16 @@ impl Generation {
         previous: Option<&Self>,
         bundle: Arc<Bundle>,
         settings: &ServerSettings,
+        client: Option<&ClientSettings>,
     ) -> Result<Self, ConfigError> {
-        let scope = SessionScope::following(previous.map(|previous| &previous.scope), &bundle);
-        let server_config = Arc::new(settings.build(&bundle, &scope)?);
+        let (client_auth, time) = (settings.client_auth(), settings.time_provider());
+        let scope =
+            SessionScope::following(previous.map(|previous| &previous.scope), &bundle, client_auth, time)?;
+        let client_verifier = settings.client_verifier(bundle.trust())?;
+        let server_config = Arc::new(settings.build(&bundle, Arc::clone(&client_verifier), &scope)?);
+        let client = client.map(|settings| Client::following(previous, &bundle, settings)).transpose()?;
         let number = previous.map_or(0, |previous| previous.number) + 1;
-        Ok(Self { number, bundle, server_config, scope })
+        Ok(Self { number, bundle, server_config, scope, client_verifier, client })
     }
 
     /// 1 for the first, and one more for each that was published since.
@@ -42,5 +58,27 @@ impl Generation {
     /// The config of this generation, for any number of connections.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.server_config)
+    }
+
+    /// The config of this generation for connecting to others; `None` if none was asked for.
+    pub fn client_config(&self) -> Option<Arc<ClientConfig>> {
+        self.client.as_ref().map(|client| Arc::clone(&client.config))
+    }
+
+    /// What clients are verified by; `None` where they are not.
+    pub(crate) fn client_verifier(&self) -> Option<Arc<dyn ClientCertVerifier>> {
+        self.client_verifier.offer_client_auth().then(|| Arc::clone(&self.client_verifier))
+    }
+}
+
+impl Client {
+    fn following(
+        previous: Option<&Generation>,
+        bundle: &Bundle,
+        settings: &ClientSettings,
+    ) -> Result<Self, ConfigError> {
+        let before = previous.and_then(|previous| previous.client.as_ref());
+        let scope = ClientScope::following(before.map(|before| &before.scope), bundle, settings)?;
+        Ok(Self { config: Arc::new(settings.build(&scope)?), scope })
     }
 }

@@ -4,7 +4,9 @@
 #![forbid(unsafe_code)]
 
 mod bundle;
+mod client;
 mod der;
+mod difference;
 mod events;
 mod generation;
 #[cfg(feature = "issue")]
@@ -21,12 +23,15 @@ mod store;
 mod sys;
 mod thread;
 mod trust;
+mod verifier;
 mod watch;
 
 pub use bundle::{
     Bundle, BundleError, CaRule, Curve, Fingerprint, Found, KeyEncoding, KeyType, Leaf, Material,
     OcspProblem, Purpose, Validity, ValidityState, Warning,
 };
+pub use client::{ClientSettings, ServerRoots};
+pub use difference::Difference;
 pub use events::{Event, Swap, Trigger};
 pub use generation::Generation;
 pub use load::LoadError;
@@ -37,4 +42,5 @@ pub use server::{ClientAuth, ConfigError, ServerSettings};
 pub use source::{FileKind, ReadError};
 pub use store::Store;
 pub use trust::Trust;
+pub use verifier::ClientVerifier;
 pub use watch::{Backend, WatchFailure};

@@ -1,7 +1,9 @@
-//! The current certificate for a `ServerConfig` that somebody else made and keeps.
+//! The current certificate for a config that somebody else made and keeps.
 
 use std::sync::Arc;
 
+use rustls::SignatureScheme;
+use rustls::client::ResolvesClientCert;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
@@ -27,5 +29,19 @@ impl Resolver {
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(self.store.current()?.bundle().certified_key()))
+    }
+}
+
+/// On the side that connects: the certificate of the current generation, for a `ClientConfig` that is kept.
+///
+/// [`Store::client_config`] is better where it can be used: it ends the resumption of sessions that were made
+/// with an older certificate.
+impl ResolvesClientCert for Resolver {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(self.store.current()?.bundle().certified_key()))
+    }
+
+    fn has_certs(&self) -> bool {
+        self.store.current().is_some()
     }
 }

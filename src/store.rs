@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::{Condvar, Mutex};
-use rustls::ServerConfig;
+use rustls::{ClientConfig, ServerConfig};
 
 use crate::bundle::Bundle;
+use crate::client::ClientSettings;
 use crate::generation::Generation;
 use crate::server::{ConfigError, ServerSettings};
 
@@ -17,6 +18,7 @@ use crate::server::{ConfigError, ServerSettings};
 #[derive(Debug)]
 pub struct Store {
     settings: ServerSettings,
+    client: Option<ClientSettings>,
     /// Refuses every handshake; handed out while there is no generation.
     refusing: Arc<ServerConfig>,
     current: ArcSwapOption<Generation>,
@@ -35,10 +37,17 @@ impl Store {
         Ok(Self {
             refusing: Arc::new(settings.build_refusing()?),
             settings,
+            client: None,
             current: ArcSwapOption::empty(),
             publishing: Mutex::new(()),
             published: Condvar::new(),
         })
+    }
+
+    /// Builds a `ClientConfig` for each generation as well.
+    #[must_use]
+    pub fn with_client(self, settings: ClientSettings) -> Self {
+        Self { client: Some(settings), ..self }
     }
 
     /// Makes `bundle` the current generation. Handshakes that have begun keep theirs.
@@ -62,7 +71,12 @@ impl Store {
     ) -> Result<Option<Arc<Generation>>, ConfigError> {
         // Built outside the lock: the caller's hook runs in there.
         let previous = self.current();
-        let next = Generation::following(previous.as_deref(), Arc::clone(bundle), &self.settings)?;
+        let next = Generation::following(
+            previous.as_deref(),
+            Arc::clone(bundle),
+            &self.settings,
+            self.client.as_ref(),
+        )?;
         let _one_at_a_time = self.publishing.lock();
         if !allowed() || self.number() + 1 != next.number() {
             return Ok(None);
@@ -94,6 +108,12 @@ impl Store {
             Some(generation) => generation.server_config(),
             None => Arc::clone(&self.refusing),
         }
+    }
+
+    /// The config of the current generation for connecting to others; `None` while there is none, or if the
+    /// store has no [`ClientSettings`].
+    pub fn client_config(&self) -> Option<Arc<ClientConfig>> {
+        self.current.load().as_ref()?.client_config()
     }
 
     /// What every generation's config has in common.

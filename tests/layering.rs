@@ -14,15 +14,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("trust", &["bundle", "der", "paths", "pem"]),
     ("bundle", &["der", "paths", "pem", "trust"]),
     ("server", &["bundle", "trust"]),
-    ("generation", &["bundle", "server"]),
-    ("store", &["bundle", "generation", "server"]),
+    ("client", &["bundle", "server", "trust"]),
+    ("generation", &["bundle", "client", "server"]),
+    ("store", &["bundle", "client", "generation", "server"]),
     ("resolver", &["store"]),
+    ("verifier", &["server", "store"]),
     ("sys", &[]),
     ("thread", &[]),
     ("source", &["paths", "sys"]),
     ("load", &["bundle", "paths", "server", "source"]),
     ("watch", &["source", "sys", "thread", "watch"]),
-    ("events", &["generation", "load", "watch"]),
+    ("difference", &["bundle"]),
+    ("events", &["difference", "generation", "load", "watch"]),
     (
         "reload",
         &[
@@ -44,7 +47,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// What a handshake uses.
-const SERVING: &[&str] = &["resolver", "server", "store", "generation", "bundle", "trust"];
+const SERVING: &[&str] =
+    &["resolver", "verifier", "client", "server", "store", "generation", "bundle", "trust"];
 
 /// What a handshake must never wait for.
 const RELOADING: &[&str] = &["reload", "watch", "source", "load"];

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::time_provider::TimeProvider;
+use rustls::{ClientConfig, ServerConfig};
 
 use super::Reloader;
 use super::health::Status;
@@ -17,6 +17,7 @@ use super::schedule::Timing;
 use super::slot::{Shared, Slot};
 use super::watcher::Watcher;
 use super::worker::Command;
+use crate::client::{ClientSettings, ServerRoots};
 use crate::events::{Event, Gate, Listeners, Swap};
 use crate::load::LoadError;
 use crate::paths::Paths;
@@ -34,6 +35,9 @@ pub struct ReloaderBuilder {
     provider: Option<Arc<CryptoProvider>>,
     time_provider: Option<Arc<dyn TimeProvider>>,
     adjust: Option<Adjust>,
+    server_roots: Option<ServerRoots>,
+    client_alpn: Vec<Vec<u8>>,
+    adjust_client: Option<AdjustClient>,
     watcher: Option<Watcher>,
     backend: Backend,
     timing: Timing,
@@ -43,6 +47,7 @@ pub struct ReloaderBuilder {
 }
 
 type Adjust = Box<dyn Fn(&mut ServerConfig) + Send + Sync>;
+type AdjustClient = Box<dyn Fn(&mut ClientConfig) + Send + Sync>;
 
 /// What to do when there is nothing good to load at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +66,9 @@ impl ReloaderBuilder {
             provider: None,
             time_provider: None,
             adjust: None,
+            server_roots: None,
+            client_alpn: Vec::new(),
+            adjust_client: None,
             watcher: None,
             backend: Backend::Auto,
             timing: Timing::default(),
@@ -105,6 +113,28 @@ impl ReloaderBuilder {
     /// time in [`ReloaderBuilder::start`]. The session storage is set afterwards.
     pub fn adjust_server(mut self, adjust: impl Fn(&mut ServerConfig) + Send + Sync + 'static) -> Self {
         self.adjust = Some(Box::new(adjust));
+        self
+    }
+
+    /// Builds a `ClientConfig` for each generation too: it verifies servers by these roots, and shows the
+    /// certificate to servers that ask for one. Default: none is built.
+    ///
+    /// The roots of the operating system are loaded once per process, in [`ReloaderBuilder::start`].
+    pub fn server_roots(mut self, roots: ServerRoots) -> Self {
+        self.server_roots = Some(roots);
+        self
+    }
+
+    /// The application protocols of the client side, most wanted first (RFC 7301). Default: none.
+    pub fn client_alpn<P: Into<Vec<u8>>>(mut self, protocols: impl IntoIterator<Item = P>) -> Self {
+        self.client_alpn = protocols.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Changes the `ClientConfig` of each generation before it is used. Runs where
+    /// [`ReloaderBuilder::adjust_server`] does. The resumption is set afterwards.
+    pub fn adjust_client(mut self, adjust: impl Fn(&mut ClientConfig) + Send + Sync + 'static) -> Self {
+        self.adjust_client = Some(Box::new(adjust));
         self
     }
 
@@ -168,6 +198,16 @@ impl ReloaderBuilder {
     pub fn start(self) -> Result<Reloader, StartError> {
         let paths = absolute(self.paths, self.client_auth)?;
         let provider = self.provider.or_else(default_provider).ok_or(StartError::NoProvider)?;
+        let client = self.server_roots.map(|roots| {
+            let mut client = ClientSettings::new(Arc::clone(&provider), roots).with_alpn(self.client_alpn);
+            if let Some(adjust) = self.adjust_client {
+                client = client.with_adjustment(adjust);
+            }
+            match &self.time_provider {
+                Some(time_provider) => client.with_time_provider(Arc::clone(time_provider)),
+                None => client,
+            }
+        });
         let mut settings =
             ServerSettings::new(provider).with_client_auth(self.client_auth).with_alpn(self.alpn);
         if let Some(adjust) = self.adjust {
@@ -176,7 +216,11 @@ impl ReloaderBuilder {
         if let Some(time_provider) = &self.time_provider {
             settings = settings.with_time_provider(Arc::clone(time_provider));
         }
-        let store = Arc::new(Store::new(settings).map_err(StartError::Config)?);
+        let mut store = Store::new(settings).map_err(StartError::Config)?;
+        if let Some(client) = client {
+            store = store.with_client(client);
+        }
+        let store = Arc::new(store);
         let watcher = match self.watcher {
             Some(watcher) => watcher,
             None => Watcher::start(self.backend).map_err(StartError::Thread)?,

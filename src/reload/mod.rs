@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
-use rustls::ServerConfig;
+use rustls::{ClientConfig, ServerConfig};
 
 use self::slot::Shared;
 use self::tracker::Loaded;
@@ -33,6 +33,7 @@ use crate::load::LoadError;
 use crate::paths::Paths;
 use crate::resolver::Resolver;
 use crate::store::Store;
+use crate::verifier::ClientVerifier;
 
 /// Keeps the certificate, key and trust of one identity as fresh as the files on disk.
 ///
@@ -85,6 +86,23 @@ impl Reloader {
     /// A resolver for a `ServerConfig` that somebody else makes and keeps; see [`Resolver`] for its limits.
     pub fn resolver(&self) -> Arc<Resolver> {
         Arc::new(Resolver::new(Arc::clone(self.store())))
+    }
+
+    /// The config for one new connection to somebody else; `None` while there is no certificate, or if
+    /// [`ReloaderBuilder::server_roots`] was not called.
+    pub fn client_config(&self) -> Option<Arc<ClientConfig>> {
+        self.store().client_config()
+    }
+
+    /// A certificate resolver for a `ClientConfig` that somebody else makes and keeps.
+    pub fn client_resolver(&self) -> Arc<Resolver> {
+        self.resolver()
+    }
+
+    /// A verifier of clients for a `ServerConfig` that somebody else makes and keeps; see [`ClientVerifier`]
+    /// for what has to be off in it.
+    pub fn client_verifier(&self) -> Arc<ClientVerifier> {
+        Arc::new(ClientVerifier::new(Arc::clone(self.store())))
     }
 
     /// Where the generations are published.

@@ -4,6 +4,9 @@
 //! system's pool is not known here.
 
 mod crl;
+mod system;
+
+pub(crate) use system::system_roots;
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,13 +1,16 @@
 //! The `ServerConfig` of one generation, built once by whoever publishes it and handed out by pointer.
 
+mod scope;
+
+pub(crate) use scope::SessionScope;
+
 use std::fmt;
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
-    ClientHello, NoClientAuth, ResolvesServerCert, ServerSessionMemoryCache, StoresServerSessions,
-    VerifierBuilderError, WebPkiClientVerifier,
+    ClientHello, NoClientAuth, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
@@ -69,7 +72,7 @@ impl ServerSettings {
 
     /// Changes each generation's config before it is used, on the thread that publishes.
     ///
-    /// The session storage is set after the hook ran: sessions must end with the trust they came from.
+    /// Session storage and tickets are set after the hook ran: sessions must end with the trust they came from.
     #[must_use]
     pub fn with_adjustment(self, adjust: impl Fn(&mut ServerConfig) + Send + Sync + 'static) -> Self {
         Self { adjust: Some(Arc::new(adjust)), ..self }
@@ -85,11 +88,20 @@ impl ServerSettings {
         self.client_auth
     }
 
-    pub(crate) fn build(&self, bundle: &Bundle, scope: &SessionScope) -> Result<ServerConfig, ConfigError> {
-        let verifier = self.client_verifier(bundle.trust())?;
+    /// The clock that was given.
+    pub(crate) fn time_provider(&self) -> Option<&Arc<dyn TimeProvider>> {
+        self.time_provider.as_ref()
+    }
+
+    pub(crate) fn build(
+        &self,
+        bundle: &Bundle,
+        verifier: Arc<dyn ClientCertVerifier>,
+        scope: &SessionScope,
+    ) -> Result<ServerConfig, ConfigError> {
         let pinned = Pinned { key: Some(Arc::clone(bundle.certified_key())) };
         let mut config = self.config(verifier, Arc::new(pinned))?;
-        config.session_storage = Arc::clone(&scope.storage);
+        scope.install(&mut config);
         Ok(config)
     }
 
@@ -120,7 +132,7 @@ impl ServerSettings {
         Ok(config)
     }
 
-    fn client_verifier(
+    pub(crate) fn client_verifier(
         &self,
         trust: Option<&Arc<Trust>>,
     ) -> Result<Arc<dyn ClientCertVerifier>, ConfigError> {
@@ -148,37 +160,6 @@ impl fmt::Debug for ServerSettings {
     }
 }
 
-/// The sessions that may be resumed: those made under trust that still stands.
-///
-/// rustls never calls the verifier when a session is resumed, so the storage is what must end with the trust.
-#[derive(Clone, Debug)]
-pub(crate) struct SessionScope {
-    storage: Arc<dyn StoresServerSessions>,
-    trust: Option<Arc<Trust>>,
-}
-
-impl SessionScope {
-    /// The scope of `bundle`, given the one before: the same, unless trust was taken away or its CRLs changed.
-    pub(crate) fn following(previous: Option<&Self>, bundle: &Bundle) -> Self {
-        let trust = bundle.trust().cloned();
-        let kept = previous.filter(|previous| match (&previous.trust, &trust) {
-            (Some(before), Some(now)) => upholds(now, before),
-            (None, _) => true,
-            (Some(_), None) => false,
-        });
-        let storage: Arc<dyn StoresServerSessions> = match kept {
-            Some(previous) => Arc::clone(&previous.storage),
-            None => ServerSessionMemoryCache::new(SESSIONS),
-        };
-        Self { storage, trust }
-    }
-}
-
-/// Whether everything that `before` accepted and refused, `now` does too.
-fn upholds(now: &Trust, before: &Trust) -> bool {
-    now.fingerprints().is_superset(before.fingerprints()) && now.crls() == before.crls()
-}
-
 /// Always the certificate of one generation, so that a handshake never sees two.
 #[derive(Debug)]
 struct Pinned {
@@ -198,13 +179,18 @@ pub enum ConfigError {
     /// Clients are to be verified, but nothing says by which CA.
     #[error("clients are to be verified, but no CA is configured")]
     NoClientCa,
+    /// Servers are to be verified, but there is no root to verify them by.
+    #[error("servers are to be verified, but no CA is configured")]
+    NoServerCa,
+    /// The roots of the operating system are asked for, and there are none.
+    #[error(
+        "the roots of the operating system are asked for, and there are none (is the feature `system-roots` on?)"
+    )]
+    NoSystemRoots,
     /// The crypto provider has no cipher suite for TLS 1.2 or 1.3.
     #[error("the crypto provider cannot be used")]
     Provider(#[source] rustls::Error),
-    /// The CA or its CRLs cannot be used to verify clients.
-    #[error("the CA cannot be used to verify clients")]
+    /// The CA or its CRLs cannot be used to verify peers.
+    #[error("the CA cannot be used to verify peers")]
     Verifier(#[from] VerifierBuilderError),
 }
-
-/// Stored sessions, each of some hundred bytes; the oldest is forgotten first.
-const SESSIONS: usize = 1024;
