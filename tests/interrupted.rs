@@ -1,7 +1,12 @@
 //! Signals to the watcher thread, and the whole process stopped and continued: neither makes it deaf.
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "test code outside of test functions")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "test code outside of test functions"
+)]
 
 mod common;
 

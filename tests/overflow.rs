@@ -1,7 +1,12 @@
 //! The queue of the kernel overflows while the process is stopped, and a rotation is among what is lost.
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "test code outside of test functions")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "test code outside of test functions"
+)]
 
 mod common;
 

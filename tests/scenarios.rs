@@ -18,10 +18,14 @@
 )]
 
 mod common;
+#[path = "scenarios/content.rs"]
+mod content;
 #[path = "scenarios/script.rs"]
 mod script;
 #[path = "scenarios/stage.rs"]
 mod stage;
+#[path = "scenarios/writer.rs"]
+mod writer;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -34,6 +38,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::log::Print;
+use log::LevelFilter;
 use script::{Place, Script};
 use stage::{Mode, Stage, Stop};
 
@@ -206,27 +212,9 @@ fn scripts() -> PathBuf {
 
 /// Prints what the library logs, raw events included.
 fn trace_if_asked() {
-    if env::var_os("SCENARIO_TRACE").is_some() && log::set_logger(&Printer).is_ok() {
-        log::set_max_level(log::LevelFilter::Trace);
+    if env::var_os("SCENARIO_TRACE").is_some() {
+        common::log::keep(LevelFilter::Trace, Print::Stderr);
     }
-}
-
-struct Printer;
-
-impl log::Log for Printer {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.target().starts_with("rustls_reload")
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata()) {
-            let thread = thread::current();
-            let name = thread.name().unwrap_or_default();
-            writeln!(io::stderr(), "{name} {} {}: {}", record.level(), record.target(), record.args()).ok();
-        }
-    }
-
-    fn flush(&self) {}
 }
 
 /// Mode and script, for a child.

@@ -47,7 +47,8 @@ impl Log for Logger {
         let name = thread.name().unwrap_or_default();
         let line = format!("{name} {} {}: {}", record.level(), record.target(), record.args());
         // Past the harness, which keeps what a test prints to itself.
-        match *self.print.lock().unwrap() {
+        let print = *self.print.lock().unwrap();
+        match print {
             Some(Print::Stdout) => writeln!(io::stdout(), "{line}").ok(),
             Some(Print::Stderr) => writeln!(io::stderr(), "{line}").ok(),
             _ => None,
