@@ -117,6 +117,8 @@ impl Script {
 
     fn line(&mut self, number: usize, text: &str) -> Result<(), String> {
         let code = text.split('#').next().unwrap_or_default().trim();
+        // The longest names are not for reading.
+        let code = code.replace("<250>", &"n".repeat(250));
         let mut words = code.split_whitespace();
         let Some(verb) = words.next() else {
             return Ok(());
@@ -151,7 +153,7 @@ impl Script {
             }
             "not" => self.not.push((args.remove(0), args.join(" "))),
             _ => {
-                let line = Line { number, text: code.into(), verb: verb.into(), args, options };
+                let line = Line { number, text: text.trim().into(), verb: verb.into(), args, options };
                 self.lines.push(line);
             }
         }

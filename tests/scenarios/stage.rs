@@ -245,11 +245,17 @@ impl<'a> Stage<'a> {
                 (reloads > most).then(|| reloads.to_string())
             }
             "ca" => {
-                let wanted = ca(line.number(key)?.unwrap_or_default());
+                let number = line.number(key)?.unwrap_or_default();
                 let current = reloader.current();
                 let trust = current.as_ref().and_then(|now| now.bundle().trust());
                 let subjects = trust.map(|trust| trust.subjects().to_vec()).unwrap_or_default();
-                let found = trust.is_some_and(|trust| trust.roots().roots.iter().any(|root| wanted.is(root)));
+                let found = match (number, trust) {
+                    (0, trust) => trust.is_none(),
+                    (_, Some(trust)) => {
+                        trust.anchors() == 1 && trust.roots().roots.iter().all(|root| ca(number).is(root))
+                    }
+                    _ => false,
+                };
                 (!found).then(|| format!("{subjects:?}"))
             }
             "health" => {

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,10 +23,10 @@ impl Stage<'_> {
         match line.verb.as_str() {
             "rename" => fs::rename(first(), second()),
             "exchange" => exchange(&first(), &second()),
-            "link" => symlink(&line.args[0], second()),
+            "link" => symlink(self.target(&line.args[0]), second()),
             "relink" => {
                 let new = second().with_file_name(".relink");
-                symlink(&line.args[0], &new)?;
+                symlink(self.target(&line.args[0]), &new)?;
                 fs::rename(new, second())
             }
             "hardlink" => fs::hard_link(first(), second()),
@@ -58,6 +58,14 @@ impl Stage<'_> {
             }
             "chdir" => std::env::set_current_dir(first()),
             other => Err(io::Error::other(format!("{other} is not implemented"))),
+        }
+    }
+
+    /// Where a link is to lead: as it is written, with `@` for the directory of the script.
+    fn target(&self, text: &str) -> PathBuf {
+        match text.strip_prefix("@/") {
+            Some(below) => self.dir.join(below),
+            None => PathBuf::from(text),
         }
     }
 
