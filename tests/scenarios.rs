@@ -2,7 +2,7 @@
 //! events with next to no room for them, and by polling.
 //!
 //! The scripts are the text files in `scenarios/`. Their first line says what happens and which public report
-//! they guard against; `scenarios/script.rs` has the commands. A script that needs mounts, a process of its own
+//! they guard against; `scenarios/README.md` has the commands. A script that needs mounts, a process of its own
 //! or permissions that bind runs in a child: this binary once more. One that cannot run on a machine is counted
 //! as skipped, with the reason.
 //!
@@ -75,6 +75,27 @@ fn one_scenario_in_a_process_of_its_own() {
     }
 }
 
+#[test]
+fn script_that_is_wrong_is_refused_with_file_and_line() {
+    for (text, wanted) in [
+        ("write c.crt cert=1", "x.txt:1: the first line has to say"),
+        ("# Why.\n\nwriet c.crt", "x.txt:3: no such command: wriet"),
+        ("# Why.\nwrite c.crt crt=1", "x.txt:2: write has no option crt"),
+        ("# Why.\nrename a", "x.txt:2: rename takes 2 to 2"),
+        ("# Why.\nalone outside", "x.txt:2: no such place"),
+    ] {
+        let error = Script::parse(Path::new("x.txt"), text).err().unwrap();
+        assert!(error.starts_with(wanted), "{error}");
+    }
+    let script =
+        Script::parse(Path::new("x.txt"), "# Why.\nmkdir d\npause soon").unwrap_or_else(|e| panic!("{e}"));
+    let dir = tempfile::tempdir().unwrap();
+    let Outcome::Failed(why) = here(&script, Mode::Poll, dir.path()) else {
+        panic!("it ran");
+    };
+    assert!(why.contains("x.txt:3 (poll): pause soon") && why.contains("soon is no duration"), "{why}");
+}
+
 /// How a script ended.
 enum Outcome {
     Held { slowest: (Duration, usize) },
@@ -123,7 +144,8 @@ fn run_all(mode: Mode) {
         report += &format!("\n  slower than {SLOW:?}: {}", slow.join(", "));
     }
     // Past the harness, which keeps what a test that passes prints to itself.
-    writeln!(io::stderr(), "{report}").unwrap();
+    report.push('\n');
+    io::stderr().write_all(report.as_bytes()).unwrap();
     assert!(failed.is_empty(), "{} of {} failed\n\n{}", failed.len(), scripts.len(), failed.join("\n"));
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -130,7 +131,10 @@ impl<'a> Stage<'a> {
             "swap" => self.swap(line),
             "write" | "replace" => self.write(line),
             "mount" | "umount" => self.mount(line),
-            _ => self.file(line).map_err(|error| Stop::Fail(error.to_string())),
+            _ => self.file(line).map_err(|error| match error.kind() {
+                io::ErrorKind::Unsupported => Stop::Skip(error.to_string()),
+                _ => Stop::Fail(error.to_string()),
+            }),
         }
     }
 
@@ -291,7 +295,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Ends the reloader. Nothing may have been published but what the script names, and in its order.
-    fn history(&mut self) -> Result<(), Stop> {
+    fn history(&self) -> Result<(), Stop> {
         let Some(reloader) = &self.reloader else {
             return Err(Stop::Fail("nothing was started".into()));
         };

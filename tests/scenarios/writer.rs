@@ -209,5 +209,5 @@ fn exchange(one: &Path, other: &Path) -> io::Result<()> {
 
 #[cfg(not(target_os = "linux"))]
 fn exchange(_: &Path, _: &Path) -> io::Result<()> {
-    Err(io::Error::other("names can be exchanged on Linux alone"))
+    Err(io::Error::new(io::ErrorKind::Unsupported, "names cannot be exchanged here"))
 }
