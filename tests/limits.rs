@@ -43,7 +43,7 @@ fn no_watch_at_all_leads_to_polling() {
 }
 
 #[test]
-#[ignore = "needs the retry of inotify"]
+
 fn events_come_back_when_instances_are_freed() {
     limited("events_come_back_when_instances_are_freed", "max_inotify_instances", 4, || {
         let others = use_up();

@@ -66,7 +66,7 @@ const VERBS: &[(&str, usize, usize, &[&str])] = &[
     ("umount", 1, 99, RAW),
     // Others.
     ("chatter", 1, 1, &["every", "for"]),
-    ("read-loop", 1, 99, &["for"]),
+    ("read-loop", 1, 99, &["every", "for"]),
     ("join", 0, 0, &[]),
     ("pause", 1, 1, &[]),
     // What has to come of it.

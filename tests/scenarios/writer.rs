@@ -156,11 +156,12 @@ impl Stage<'_> {
 
     pub(crate) fn read_loop(&mut self, line: &Line) -> Result<(), Stop> {
         let paths: Vec<_> = line.args.iter().map(|arg| self.path(arg)).collect();
+        let every = line.duration("every")?.unwrap_or(Duration::from_millis(1));
         self.beside(line, move || {
             for path in &paths {
                 fs::read(path)?;
             }
-            thread::park_timeout(Duration::from_millis(1));
+            thread::park_timeout(every);
             Ok(())
         })
     }
