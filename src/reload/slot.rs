@@ -131,9 +131,12 @@ impl Slot {
     /// Does what is due.
     pub(super) fn run(&mut self, watch: &Watch) {
         if watch.failure_of(self.shared.id).is_some() {
-            // The limit may have been lifted, or others have let go.
+            // The limit may have been lifted, or others have let go. That is no touch: it must not push a load.
             watch.revive();
-            self.touched(watch, Touch::Entries, Instant::now());
+            self.drive(Some(watch), |tracker, host| {
+                tracker.watch_again(host);
+                None
+            });
         }
         self.drive(Some(watch), |tracker, host| tracker.run(host));
     }

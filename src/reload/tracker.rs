@@ -145,6 +145,13 @@ impl Tracker {
         self.trigger.get_or_insert(trigger);
     }
 
+    /// Tries once more to watch what could not be watched. If that helps, what happened until now is looked for.
+    pub(crate) fn watch_again<H: Host>(&mut self, host: &mut H) {
+        if self.seen.as_ref().is_some_and(|seen| host.watch(seen)) {
+            self.look(host, Trigger::Event);
+        }
+    }
+
     /// Does what is due; `None` where that was not a load.
     pub(crate) fn run<H: Host>(&mut self, host: &mut H) -> Option<Outcome> {
         let now = host.now();
