@@ -246,7 +246,7 @@ const CHILD: &str = "SCENARIO_CHILD";
 const DIR: &str = "SCENARIO_DIR";
 
 /// Scripts at a time. They wait more than they compute.
-const THREADS: usize = 4;
+const THREADS: usize = 6;
 
 /// A change that takes longer to be served is named.
 const SLOW: Duration = Duration::from_millis(300);
