@@ -12,10 +12,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::log::Print;
-use common::{Mount, Pki, SOON, child, eventually, serves};
+use common::{Files, Mount, Pki, SOON, child, eventually, serves};
 use inotify::Inotify;
 use log::LevelFilter;
-use rustls_reload::{Event, Health, Reloader, ReloaderBuilder};
+use rustls_reload::{Backend, Event, Health, Reloader, ReloaderBuilder, Watcher};
 
 #[test]
 fn instances_used_up_by_others_lead_to_polling() {
@@ -68,7 +68,8 @@ fn events_come_back_when_instances_are_freed() {
 fn rotate_degraded(limit: &str) {
     let pki = Pki::new();
     let mount = Mount::with(&pki.pair(1));
-    let reloader = polled(&mount).start().unwrap();
+    let watcher = Watcher::start(Backend::Auto).unwrap();
+    let reloader = polled(&mount).watcher(&watcher).start().unwrap();
     let degraded = || matches!(reloader.health(), Health::WatchDegraded { .. });
     eventually(SOON, "health says so", degraded);
     assert!(reloader.health().to_string().contains(limit), "{}", reloader.health());
@@ -76,13 +77,20 @@ fn rotate_degraded(limit: &str) {
         mount.swap(&pki.pair(next));
         serves(&reloader, next);
     }
+    // Files that do not move as one settle. Each try to get events after all pushed that, up to the ceiling.
+    let files = Files::with(&pki.pair(1));
+    let plain = Reloader::builder(files.paths()).watcher(&watcher).poll_interval(POLL).start().unwrap();
+    for next in 2..=3 {
+        files.rename_over(&pki.pair(next));
+        eventually(Duration::from_millis(700), "settled", || common::serial(&plain) == next);
+    }
     assert!(degraded(), "{}", reloader.health());
     assert_eq!(common::log::warnings(limit).len(), 1, "{:?}", common::log::warnings(""));
     assert_eq!(reloader.stats().missed_events, 0, "no event was promised");
 }
 
 fn polled(mount: &Mount) -> ReloaderBuilder {
-    Reloader::builder(mount.paths()).poll_interval(Duration::from_millis(50))
+    Reloader::builder(mount.paths()).poll_interval(POLL)
 }
 
 /// Opens inotify instances until there are no more.
@@ -109,6 +117,9 @@ fn limited(test: &str, limit: &str, value: u32, body: impl FnOnce()) {
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("1 passed"), "it ran: {said}");
 }
+
+/// How often files are polled meanwhile.
+const POLL: Duration = Duration::from_millis(50);
 
 /// inotify is tried again from time to time.
 const RETRIED: Duration = Duration::from_secs(30);
