@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 use common::child::{self, Talking};
 use common::log::Print;
-use common::{Pair, Pki, rename_over};
+use common::{Files, Pair, Pki, rename_over};
 use log::LevelFilter;
 use rustix::process::Signal;
-use rustls_reload::{Paths, Reloader};
+use rustls_reload::{Backend, Paths, Reloader, Watcher};
 
 #[test]
 fn rotation_that_an_overflow_hides_is_served_at_once() {
@@ -54,6 +54,37 @@ fn rotation_that_an_overflow_hides_is_served_at_once() {
         // The retry of a failed load would also find it, only later.
         assert!(!server.has_heard("keeps serving"), "no failure");
     }
+}
+
+/// The hand-over between the threads is full of touches of one identity when another one rotates.
+#[test]
+fn touches_that_find_no_room_are_made_up_for() {
+    let pki = Pki::new();
+    let third = pki.pair(3);
+    let (noisy, other) = (Files::with(&pki.pair(1)), Files::with(&pki.pair(1)));
+    let watcher = Watcher::start_with_room(Backend::Auto, 2).unwrap();
+    let (entered, inside) = crossbeam_channel::bounded(1);
+    let (release, released) = crossbeam_channel::bounded::<()>(0);
+    let blocked = Reloader::builder(noisy.paths()).watcher(&watcher).on_swap(move |_| {
+        entered.try_send(()).ok();
+        released.recv_timeout(common::SOON).ok();
+    });
+    let blocked = blocked.start().unwrap();
+    let reloader = Reloader::builder(other.paths()).watcher(&watcher).start().unwrap();
+    reloader.reload_now().unwrap();
+    noisy.rename_over(&pki.pair(2));
+    inside.recv_timeout(common::SOON).unwrap();
+    // The reload thread is in the callback now, and takes nothing.
+    for _ in 0..200 {
+        fs::write(noisy.key(), &third.key).unwrap();
+    }
+    other.rename_over(&pki.pair(2));
+    // Time for the watcher thread to read all that; with less the test proves less, and still holds.
+    std::thread::park_timeout(Duration::from_millis(300));
+    drop(release);
+    common::eventually(Duration::from_secs(1), "served", || common::serial(&reloader) == 2);
+    assert_eq!(reloader.stats().missed_events, 0);
+    drop(blocked);
 }
 
 /// The child: serves until it is killed.
