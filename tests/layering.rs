@@ -30,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "reload",
         &[
             "bundle",
+            "client",
             "events",
             "generation",
             "load",
@@ -39,6 +40,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "source",
             "store",
             "thread",
+            "verifier",
             "watch",
         ],
     ),

@@ -2,6 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::disallowed_methods,
     clippy::print_stdout,
     reason = "reads small files of the kernel, and prints what it found"

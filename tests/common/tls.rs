@@ -39,6 +39,9 @@ fn serve(mut connection: TcpStream, config: Arc<rustls::ServerConfig>) {
     if stream.read_exact(&mut byte).is_ok() {
         stream.write_all(&byte).ok();
     }
+    // The end of the other side is awaited: an alert must not be overtaken by a reset.
+    connection.shutdown(std::net::Shutdown::Write).ok();
+    while matches!(connection.read(&mut [0; 512]), Ok(1..)) {}
 }
 
 /// One verified handshake and one byte there and back; the serial number of the leaf.
