@@ -25,8 +25,12 @@ mod trace;
 mod walk;
 
 pub use disk::FileKind;
-pub(crate) use disk::{Disk, Inode, OsDisk, Timestamp};
+#[cfg(test)]
+pub(crate) use disk::Identity;
+pub(crate) use disk::{Disk, Inode, OsDisk, Status, Timestamp};
 pub use error::ReadError;
+#[cfg(test)]
+pub(crate) use trace::Hop;
 pub(crate) use trace::{Found, Trace};
 pub(crate) use walk::Walk;
 
@@ -36,7 +40,6 @@ use std::path::PathBuf;
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use self::disk::Status;
 use self::walk::{End, Place};
 use crate::paths::{Paths, Role};
 

@@ -158,6 +158,14 @@ impl Trace {
     }
 }
 
+#[cfg(test)]
+impl Trace {
+    /// Of hops alone: what a watch plan is made of.
+    pub(crate) fn of_hops(hops: Vec<Hop>) -> Self {
+        Self { hops, routes: Vec::new() }
+    }
+}
+
 impl Route {
     fn ends_as_found<D: Disk>(&self, disk: &D) -> bool {
         match (disk.stat(&self.path), &self.goal) {

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use crate::sys::kernel;
+
 /// Why the kernel does not tell of every change. Files are polled meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchFailure {
@@ -16,8 +18,8 @@ pub struct WatchFailure {
 enum Cause {
     /// No queue of events, for nobody.
     Queue { errno: Option<i32>, kind: io::ErrorKind },
-    /// One directory cannot be watched.
-    Directory { path: PathBuf, errno: Option<i32>, kind: io::ErrorKind },
+    /// One directory or file cannot be watched.
+    Place { path: PathBuf, errno: Option<i32>, kind: io::ErrorKind },
     /// The file is a mount of its own.
     MountedFile { path: PathBuf, gone: bool },
     /// The file system has other writers than this machine.
@@ -29,9 +31,9 @@ impl WatchFailure {
         Self { cause: Cause::Queue { errno: error.raw_os_error(), kind: error.kind() } }
     }
 
-    pub(super) fn of_directory(path: &Path, error: &io::Error) -> Self {
+    pub(super) fn of_place(path: &Path, error: &io::Error) -> Self {
         let (errno, kind) = (error.raw_os_error(), error.kind());
-        Self { cause: Cause::Directory { path: path.to_owned(), errno, kind } }
+        Self { cause: Cause::Place { path: path.to_owned(), errno, kind } }
     }
 
     /// Whatever is renamed over the file outside of the mount is never seen at `path`.
@@ -54,14 +56,11 @@ impl fmt::Display for WatchFailure {
         match &self.cause {
             Cause::Queue { errno, kind } => {
                 f.write_str("events of the kernel cannot be had: ")?;
-                let limit =
-                    "the limit fs.inotify.max_user_instances, or of open files (`ulimit -n`), is reached";
-                reason(f, *errno, *kind, Errno::MFILE, limit)
+                reason(f, *errno, *kind, kernel::limit_of_queues)
             }
-            Cause::Directory { path, errno, kind } => {
+            Cause::Place { path, errno, kind } => {
                 write!(f, "{}: cannot be watched: ", path.display())?;
-                let limit = "the limit fs.inotify.max_user_watches is reached";
-                reason(f, *errno, *kind, Errno::NOSPC, limit)
+                reason(f, *errno, *kind, kernel::limit_of_watches)
             }
             Cause::MountedFile { path, gone } => {
                 write!(
@@ -83,17 +82,18 @@ impl fmt::Display for WatchFailure {
 
 impl std::error::Error for WatchFailure {}
 
-/// The limit, by the name that `sysctl(8)` knows, if `errno` says that it is one.
+/// The limit that was reached, if `errno` says that it is one.
 fn reason(
     f: &mut fmt::Formatter<'_>,
     errno: Option<i32>,
     kind: io::ErrorKind,
-    limited: Errno,
-    limit: &str,
+    limit: fn(Errno) -> Option<&'static str>,
 ) -> fmt::Result {
     match errno {
-        Some(errno) if errno == limited.raw_os_error() => f.write_str(limit),
-        Some(errno) => write!(f, "{}", io::Error::from_raw_os_error(errno)),
+        Some(errno) => match limit(Errno::from_raw_os_error(errno)) {
+            Some(limit) => write!(f, "the limit {limit} is reached"),
+            None => write!(f, "{}", io::Error::from_raw_os_error(errno)),
+        },
         None => write!(f, "{kind}"),
     }
 }

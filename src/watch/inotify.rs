@@ -14,7 +14,7 @@ use log::trace;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use crate::watch::{Depth, Notice, Touch, WatchedDir};
+use crate::watch::{Depth, Notice, Reach, Touch, Watched};
 
 /// Reads what the kernel tells; belongs to the watcher thread.
 pub(crate) struct Reader {
@@ -25,9 +25,12 @@ pub(crate) struct Reader {
 /// Arms and releases directories; any thread.
 pub(crate) struct Armer {
     watches: Watches,
-    by_token: HashMap<Token, (WatchDescriptor, BTreeSet<WatchedDir>)>,
-    by_dir: HashMap<WatchedDir, Token>,
+    by_token: HashMap<Token, (WatchDescriptor, BTreeSet<Watched>)>,
+    by_dir: HashMap<Watched, Token>,
 }
+
+/// A directory tells of the files in it.
+pub(crate) const REACH: Reach = Reach::Directories;
 
 /// The kernel's number of a watch. It is never used twice within one descriptor.
 pub(crate) type Token = i32;
@@ -83,7 +86,7 @@ impl Reader {
 
 impl Armer {
     /// Watches `dir`, or watches it deeper than before.
-    pub(crate) fn arm(&mut self, dir: &WatchedDir, depth: Depth) -> io::Result<()> {
+    pub(crate) fn arm(&mut self, dir: &Watched, depth: Depth) -> io::Result<()> {
         let mask = match depth {
             Depth::Itself => ITSELF,
             Depth::Entries => ITSELF.union(ENTRIES),
@@ -101,7 +104,7 @@ impl Armer {
     }
 
     /// Nobody needs `dir` any more.
-    pub(crate) fn release(&mut self, dir: &WatchedDir) {
+    pub(crate) fn release(&mut self, dir: &Watched) {
         let Some(token) = self.by_dir.remove(dir) else {
             return;
         };
@@ -118,12 +121,12 @@ impl Armer {
     }
 
     /// The directories behind a watch.
-    pub(crate) fn dirs(&self, token: Token) -> impl Iterator<Item = &WatchedDir> {
+    pub(crate) fn watched(&self, token: Token) -> impl Iterator<Item = &Watched> {
         self.by_token.get(&token).into_iter().flat_map(|(_, dirs)| dirs)
     }
 
     /// The kernel has let the watch go: returns the directories that lost it.
-    pub(crate) fn gone(&mut self, token: Token) -> BTreeSet<WatchedDir> {
+    pub(crate) fn gone(&mut self, token: Token) -> BTreeSet<Watched> {
         let dirs = self.by_token.remove(&token).map(|(_, dirs)| dirs).unwrap_or_default();
         for dir in &dirs {
             self.by_dir.remove(dir);
@@ -137,6 +140,16 @@ fn log_raw(event: &Event<&OsStr>) {
     let Event { wd, mask, cookie, name } = event;
     let watch = wd.get_watch_descriptor_id();
     trace!(target: "rustls_reload::watch", "watch={watch} {mask:?} cookie={cookie} name={name:?}");
+}
+
+/// The limit behind a refusal of [`open`].
+pub(crate) fn limit_of_queues(errno: Errno) -> Option<&'static str> {
+    (errno == Errno::MFILE).then_some("fs.inotify.max_user_instances, or of open files (`ulimit -n`),")
+}
+
+/// The limit behind a refusal of [`Armer::arm`], by the name that `sysctl(8)` knows.
+pub(crate) fn limit_of_watches(errno: Errno) -> Option<&'static str> {
+    (errno == Errno::NOSPC).then_some("fs.inotify.max_user_watches")
 }
 
 fn notice(watch: WatchDescriptor, mask: EventMask, name: Option<OsString>) -> Notice {

@@ -8,7 +8,7 @@ mod failure;
 mod plan;
 
 pub use failure::WatchFailure;
-pub(crate) use plan::{Depth, Difference, Plan, SlotId, WatchedDir};
+pub(crate) use plan::{Depth, Difference, Kind, Plan, Reach, SlotId, Watched};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -76,6 +76,7 @@ pub(crate) enum Notice {
         token: kernel::Token,
     },
     /// The queue of the kernel was full.
+    #[allow(dead_code, reason = "not every kernel has one that can be full")]
     Lost,
 }
 
@@ -129,7 +130,7 @@ impl Watch {
     pub(crate) fn start_with_room(backend: Backend, events: usize) -> (Self, Receiver<Touched>) {
         let (sender, receiver) = crossbeam_channel::bounded(events);
         let state = State {
-            plan: Plan::default(),
+            plan: Plan::new(kernel::REACH),
             armer: None,
             failure: None,
             failures: HashMap::new(),
@@ -187,27 +188,31 @@ impl Watch {
         let Difference { arm, release } = plan.set(slot, trace);
         let mut newly_watched = false;
         failures.remove(&slot);
-        for (dir, depth) in arm {
-            debug!("watching {} ({depth:?})", dir.path.display());
-            let Err(error) = armer.arm(&dir, depth) else {
+        for (watched, depth) in arm {
+            debug!("watching {} ({depth:?})", watched.path.display());
+            let Err(error) = armer.arm(&watched, depth) else {
                 newly_watched = true;
                 continue;
             };
-            plan.lost(&dir);
+            plan.lost(&watched);
             if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
                 // It is gone by now: to be resolved once more.
                 newly_watched = true;
                 continue;
             }
-            let failure = WatchFailure::of_directory(&dir.path, &error);
+            if watched.kind == Kind::File && error.kind() == io::ErrorKind::PermissionDenied {
+                // It cannot be read either: the load says so, and tries again until it can.
+                continue;
+            }
+            let failure = WatchFailure::of_place(&watched.path, &error);
             if !std::mem::replace(dir_failure_said, true) {
                 warn!("{failure}; what lies there is polled");
             }
             failures.insert(slot, failure);
         }
-        for dir in release {
-            debug!("no longer watching {}", dir.path.display());
-            armer.release(&dir);
+        for watched in release {
+            debug!("no longer watching {}", watched.path.display());
+            armer.release(&watched);
         }
         newly_watched
     }
@@ -218,8 +223,8 @@ impl Watch {
         let released = state.plan.remove(slot);
         state.failures.remove(&slot);
         if let Some(armer) = &mut state.armer {
-            for dir in released {
-                armer.release(&dir);
+            for watched in released {
+                armer.release(&watched);
             }
         }
     }
@@ -237,6 +242,10 @@ impl Watch {
             wake.write_all(b"!").ok();
             thread.join(deadline);
         }
+        // What is watched may be held open. Not waited for longer: a disk that hangs may hold the lock.
+        if let Some(mut state) = self.shared.state.try_lock_until(deadline) {
+            state.armer = None;
+        }
     }
 }
 
@@ -249,7 +258,7 @@ fn listen(shared: &Arc<Shared>, room: usize) -> io::Result<Listener> {
     let thread = Thread::spawn("tls-watch", move || for_thread.read_on(reader, &woken))?;
     let mut state = shared.state.lock();
     state.armer = Some(armer);
-    state.plan = Plan::default();
+    state.plan = Plan::new(kernel::REACH);
     state.failure = None;
     drop(state);
     Ok(Listener { wake, thread })
@@ -302,14 +311,14 @@ impl Shared {
                 };
                 match notice {
                     Notice::Changed { token, name, touch } => {
-                        for dir in armer.dirs(token) {
-                            touch_all(plan.concerned(dir, name.as_deref()), touch);
+                        for watched in armer.watched(token) {
+                            touch_all(plan.concerned(watched, name.as_deref()), touch);
                         }
                     }
                     Notice::Gone { token } => {
-                        for dir in armer.gone(token) {
-                            touch_all(plan.concerned(&dir, None), Touch::Entries);
-                            plan.lost(&dir);
+                        for watched in armer.gone(token) {
+                            touch_all(plan.concerned(&watched, None), Touch::Entries);
+                            plan.lost(&watched);
                         }
                     }
                     Notice::Lost => lost = true,
