@@ -9,8 +9,34 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 /// Where the kernel tells of changes in directories.
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(all(any(target_os = "linux", target_os = "android"), not(kqueue_shim)))]
 #[path = "watch/inotify.rs"]
+pub(crate) mod kernel;
+
+/// Where the kernel tells of changes to what is held open. With `kqueue_shim`, Linux stands in for it.
+#[cfg(any(
+    target_os = "freebsd",
+    target_os = "openbsd",
+    target_os = "netbsd",
+    target_os = "dragonfly",
+    target_os = "macos",
+    kqueue_shim
+))]
+#[path = "watch/kqueue.rs"]
+pub(crate) mod kernel;
+
+/// Where the kernel tells of nothing that we know how to ask for.
+#[cfg(not(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "freebsd",
+    target_os = "openbsd",
+    target_os = "netbsd",
+    target_os = "dragonfly",
+    target_os = "macos",
+    kqueue_shim
+)))]
+#[path = "watch/none.rs"]
 pub(crate) mod kernel;
 
 /// A directory opened for looking up names only. Needs search permission on it, not read permission.
@@ -30,6 +56,20 @@ pub(crate) const READ_FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
+
+/// A file or directory opened only to be watched: it keeps its file system busy.
+#[cfg(any(
+    target_os = "freebsd",
+    target_os = "openbsd",
+    target_os = "netbsd",
+    target_os = "dragonfly",
+    kqueue_shim
+))]
+pub(crate) const WATCH: OFlags = READ_FILE;
+
+/// A file or directory opened only to be watched. `O_EVTONLY` (`open(2)`): its file system can be unmounted.
+#[cfg(target_os = "macos")]
+pub(crate) const WATCH: OFlags = READ_FILE.union(OFlags::from_bits_retain(0x8000));
 
 /// Whether `O_NOFOLLOW | O_DIRECTORY` was refused because the name is a link, or at least not a directory.
 ///
