@@ -3,7 +3,7 @@
 //! The limits are lowered in a user namespace of a child; those of the machine stay as they are. Where user
 //! namespaces are not permitted, the tests say so and check nothing.
 
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", not(kqueue_shim)))]
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "test code outside of test functions")]
 
 mod common;

@@ -1,6 +1,6 @@
 //! The queue of the kernel overflows while the process is stopped, and a rotation is among what is lost.
 
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", not(kqueue_shim)))]
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -44,7 +44,57 @@ fn in_place_rewrite_is_served_in_either_order() {
     fs::write(files.cert(), &third.chain).unwrap();
     fs::write(files.key(), &third.key).unwrap();
     serves(&reloader, 3);
+    let fourth = pki.pair(4);
+    fs::write(files.key(), &fourth.key).unwrap();
+    fs::write(files.cert(), &fourth.chain).unwrap();
+    serves(&reloader, 4);
     assert_eq!(reloader.stats().failures, 0, "half of a rotation is no failure");
+}
+
+#[test]
+fn directory_that_is_removed_and_made_again_is_served() {
+    let pki = Pki::new();
+    let parent = tempfile::tempdir().unwrap();
+    let tls = parent.path().join("tls");
+    let fill = |serial| {
+        let pair = pki.pair(serial);
+        fs::create_dir(&tls).unwrap();
+        fs::write(tls.join("c.crt"), &pair.chain).unwrap();
+        fs::write(tls.join("c.key"), &pair.key).unwrap();
+    };
+    fill(1);
+    let paths = rustls_reload::Paths::new(tls.join("c.crt"), tls.join("c.key"));
+    let reloader = Reloader::builder(paths).start().unwrap();
+    for next in 2..=4 {
+        let gone = reloader.stats().failures + 1;
+        fs::remove_dir_all(&tls).unwrap();
+        eventually(SOON, "that it is gone is counted", || reloader.stats().failures == gone);
+        fill(next);
+        serves(&reloader, next);
+    }
+}
+
+#[test]
+fn directory_that_is_moved_away_and_replaced_is_served() {
+    let pki = Pki::new();
+    let parent = tempfile::tempdir().unwrap();
+    let tls = parent.path().join("tls");
+    let fill = |dir: &std::path::Path, serial| {
+        let pair = pki.pair(serial);
+        fs::create_dir(dir).unwrap();
+        fs::write(dir.join("c.crt"), &pair.chain).unwrap();
+        fs::write(dir.join("c.key"), &pair.key).unwrap();
+    };
+    fill(&tls, 1);
+    let paths = rustls_reload::Paths::new(tls.join("c.crt"), tls.join("c.key"));
+    let reloader = Reloader::builder(paths).start().unwrap();
+    for next in 2..=4 {
+        let new = parent.path().join("new");
+        fill(&new, next);
+        fs::rename(&tls, parent.path().join(format!("old{next}"))).unwrap();
+        fs::rename(&new, &tls).unwrap();
+        serves(&reloader, next);
+    }
 }
 
 #[test]
