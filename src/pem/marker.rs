@@ -19,7 +19,6 @@ pub(super) fn classify(line: &[u8]) -> Result<Line<'_>, Problem> {
     if !line.iter().any(|byte| matches!(byte, b'-' | 0xe2)) {
         return Ok(Line::Text);
     }
-    let line = line.trim_ascii_end();
     let begin = find(line, BEGIN).map(|at| (at, Marker::Begin));
     let end = find(line, END).map(|at| (at, Marker::End));
     match (begin, end) {
@@ -36,7 +35,7 @@ pub(super) fn is_start_of_marker(line: &[u8]) -> bool {
     !line.is_empty() && BEGIN.starts_with(line)
 }
 
-/// A line with one kind of marker, which should start at 0 and end the line.
+/// A line with one kind of marker, which should start at 0 and end the line; blanks behind it are ignored.
 fn alone(line: &[u8], at: usize, marker: Marker) -> Result<Line<'_>, Problem> {
     let (before, from_marker) = line.split_at_checked(at).unwrap_or((line, &[]));
     if before == BYTE_ORDER_MARK {
@@ -45,7 +44,7 @@ fn alone(line: &[u8], at: usize, marker: Marker) -> Result<Line<'_>, Problem> {
     if !before.is_empty() {
         return Err(Problem::NotAtLineStart(marker));
     }
-    let rest = from_marker.get(text(marker).len()..).unwrap_or_default();
+    let rest = from_marker.get(text(marker).len()..).unwrap_or_default().trim_ascii_end();
     let Some(hyphens) = find(rest, HYPHENS) else {
         return Err(Problem::MalformedMarker(marker));
     };
@@ -81,9 +80,12 @@ fn damaged(line: &[u8]) -> Result<Line<'_>, Problem> {
     let has_leading = behind_dashes.len() < line.len();
     let has_trailing = label.len() < rest.len();
     let is_upper = words.starts_with(b"BEGIN") || words.starts_with(b"END");
+    // All that was behind the word is lost.
+    let is_bare = label.is_empty() && line.starts_with(HYPHENS);
     let is_close = has_leading && words.len() == behind_dashes.len() && has_trailing && is_upper;
     let names_something = Label::from_text(&label.trim_ascii().to_ascii_uppercase()) != Label::Other;
-    if is_close || (names_something && (has_leading || has_trailing) && (is_upper || has_trailing)) {
+    if is_bare || is_close || (names_something && (has_leading || has_trailing) && (is_upper || has_trailing))
+    {
         return Err(Problem::MalformedMarker(marker));
     }
     Ok(Line::Text)

@@ -92,6 +92,22 @@ fn what_was_meant_as_a_marker_is_not_taken_for_text() {
     }
 }
 
+/// Found by fuzzing: a marker that had lost everything behind its first word was taken for text, and where both
+/// markers of a block had, the block was lost without an error.
+#[test]
+fn a_marker_of_one_word_is_not_taken_for_text() {
+    for (word, marker) in [("BEGIN", Marker::Begin), ("END", Marker::End)] {
+        for line in [format!("-----{word}"), format!("-----{word} "), format!("-----{word}\t\r")] {
+            let text = format!("{}{line}\nMAMC\n", block("CERTIFICATE"));
+            assert_eq!(problem(text), (Problem::MalformedMarker(marker), Some(4)), "{line:?}");
+        }
+        let text = format!("{}words-----{word} \nMAMC\n", block("CERTIFICATE"));
+        assert_eq!(problem(text), (Problem::NotAtLineStart(marker), Some(4)));
+    }
+    // Cut there, it is a file that is still being written.
+    assert_eq!(problem(format!("{}-----BEGIN", block("CERTIFICATE"))), (Problem::MarkerCut, Some(4)));
+}
+
 #[test]
 fn markers_must_pair() {
     let begin = "-----BEGIN CERTIFICATE-----\n";
