@@ -78,7 +78,7 @@ struct Failing {
 impl Schedule {
     /// Nothing is pending but the resync.
     pub(crate) fn new(timing: Timing, now: Instant) -> Self {
-        Self { timing, settling: None, failing: None, resync_at: now + timing.period }
+        Self { timing, settling: None, failing: None, resync_at: after(now, timing.period) }
     }
 
     /// Something was touched that does not move as one with the rest.
@@ -111,7 +111,7 @@ impl Schedule {
 
     /// A resync found nothing new.
     pub(crate) fn resynced(&mut self, now: Instant) {
-        self.resync_at = now + self.timing.period;
+        self.resync_at = after(now, self.timing.period);
     }
 
     /// A load succeeded, whether it brought something new or not. Whether a reported failure ends with it.
@@ -135,7 +135,8 @@ impl Schedule {
         let end = failing.since + retry_window;
         if now < end {
             failing.load_at = end.min(now + failing.pause);
-            failing.pause *= 2;
+            // However many loads are asked for within the window.
+            failing.pause = retry_window.min(failing.pause * 2);
             return Verdict::Transient;
         }
         // Whoever polls more often than that wants a repair to be seen as soon as any other change.
@@ -147,7 +148,7 @@ impl Schedule {
     pub(crate) fn set_period(&mut self, period: Duration, now: Instant) {
         if self.timing.period != period {
             self.timing.period = period;
-            self.resync_at = self.resync_at.min(now + period);
+            self.resync_at = self.resync_at.min(after(now, period));
         }
     }
 
@@ -183,6 +184,14 @@ impl Schedule {
         })
     }
 }
+
+/// A period may be as long as "never", which no clock reaches.
+fn after(now: Instant, period: Duration) -> Instant {
+    now.checked_add(period).unwrap_or_else(|| now + NEVER)
+}
+
+/// 30 years.
+const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
 impl Default for Timing {
     fn default() -> Self {

@@ -244,4 +244,27 @@ fn set_that_moves_as_one_is_loaded_at_once_whatever_is_touched_then() {
     assert_eq!(schedule.step(start), Some(Step::Load));
 }
 
+/// Found by fuzzing: each load that is asked for while nothing good is there doubled the pause to the next
+/// retry, until the clock could not be added to: some seventy `reload_now()` within a second killed the thread.
+#[test]
+fn any_number_of_failures_within_the_window_leaves_the_next_retry_within_it() {
+    let (timing, now) = (TIMING, Instant::now());
+    let mut schedule = Schedule::new(timing, now);
+    for _ in 0..1000 {
+        assert_eq!(schedule.failed(now), Verdict::Transient);
+        assert!(schedule.deadline() > now && schedule.deadline() <= now + timing.retry_window);
+    }
+}
+
+/// Found by fuzzing: a period that stands for "never" was added to the clock, which panicked at start.
+#[test]
+fn a_period_may_be_for_ever() {
+    let now = Instant::now();
+    let mut schedule = Schedule::new(Timing { period: Duration::MAX, ..TIMING }, now);
+    schedule.resynced(now);
+    assert!(schedule.deadline() > now + Duration::from_secs(1 << 29));
+    schedule.set_period(Duration::from_secs(2), now);
+    assert_eq!(schedule.deadline(), now + Duration::from_secs(2));
+}
+
 const NANOSECOND: Duration = Duration::from_nanos(1);
