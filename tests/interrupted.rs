@@ -91,6 +91,41 @@ fn process_that_was_stopped_serves_what_came_meanwhile_and_after() {
     server.hears(SOON, "serving 4");
 }
 
+/// The inode number of a directory that is gone may come back at once, at the same path: it looked watched already.
+#[test]
+fn directory_with_the_inode_of_the_old_one_is_watched_again() {
+    if child::plays("stopped") {
+        return serve();
+    }
+    let pki = Pki::new();
+    let top = tempfile::tempdir().unwrap();
+    let dir = top.path().join("d");
+    let write = |serial| {
+        let pair = pki.pair(serial);
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("c.crt"), &pair.chain).unwrap();
+        fs::write(dir.join("c.key"), &pair.key).unwrap();
+    };
+    write(1);
+    let test = "directory_with_the_inode_of_the_old_one_is_watched_again";
+    let mut command = child::command(&[], test, "stopped");
+    command.env("STOPPED_DIR", &dir);
+    let mut server = Talking::spawn(command);
+    server.hears(SOON, "serving 1");
+    for next in [2, 4, 6] {
+        // Nobody looks between the old directory and the new one.
+        server.signal(Signal::STOP);
+        fs::remove_dir_all(&dir).unwrap();
+        write(next);
+        server.signal(Signal::CONT);
+        server.hears(SOON, &format!("serving {next}"));
+        let pair = pki.pair(next + 1);
+        common::rename_over(&dir.join("c.key"), &pair.key);
+        common::rename_over(&dir.join("c.crt"), &pair.chain);
+        server.hears(SOON, &format!("serving {}", next + 1));
+    }
+}
+
 /// The child: serves until it is killed.
 fn serve() {
     let dir = PathBuf::from(env::var_os("STOPPED_DIR").unwrap());
