@@ -19,7 +19,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use log::{debug, info, warn};
@@ -85,6 +85,8 @@ pub(crate) enum Notice {
 pub(crate) struct Watch {
     shared: Arc<Shared>,
     listener: Mutex<Option<Listener>>,
+    /// When events were tried for last, after they could not be had.
+    revived_at: Mutex<Option<Instant>>,
     room: usize,
 }
 
@@ -146,7 +148,10 @@ impl Watch {
             Backend::Poll => None,
             Backend::Auto => listen(&shared, events).map_err(|error| shared.fail(&error)).ok(),
         };
-        (Self { shared, listener: Mutex::new(listener), room: events }, receiver)
+        (
+            Self { shared, listener: Mutex::new(listener), revived_at: Mutex::new(None), room: events },
+            receiver,
+        )
     }
 
     /// Whether the kernel tells of changes.
@@ -166,6 +171,13 @@ impl Watch {
             return;
         }
         let mut listener = self.listener.lock();
+        // Thousands of slots ask, and one answer is enough.
+        let now = Instant::now();
+        let mut revived_at = self.revived_at.lock();
+        if revived_at.is_some_and(|last| now < last + REVIVAL) {
+            return;
+        }
+        *revived_at = Some(now);
         let Ok(new) = listen(&self.shared, self.room) else { return };
         info!("the kernel tells of changes again");
         *listener = Some(new);
@@ -353,3 +365,6 @@ pub(crate) fn failure_of_place(path: &Path) -> Option<WatchFailure> {
 
 /// Events in one read, and touches that may wait for the receiver; with more of them, all slots are looked at.
 const ROOM: usize = 1024;
+
+/// Between two tries to get events again.
+const REVIVAL: Duration = Duration::from_secs(1);

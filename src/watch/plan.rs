@@ -253,7 +253,7 @@ mod tests {
         // Renamed over: the name leads to another file.
         let difference = plan.set(ONE, &pair(TLS, 12, 11));
         assert_eq!(difference.arm, [(watched_file("/tls/c.crt", 12), Depth::Contents)]);
-        assert_eq!(difference.release, [crt.clone()]);
+        assert_eq!(difference.release, std::slice::from_ref(&crt));
         assert_eq!(plan.concerned(&crt, None), BTreeSet::new());
         assert_eq!(plan.remove(ONE), [dir(TLS), watched_file("/tls/c.crt", 12), key]);
     }
