@@ -18,6 +18,8 @@ use crate::generation::Generation;
 use crate::load::LoadError;
 use crate::watch::WatchFailure;
 
+pub use crate::trigger::Trigger;
+
 /// Something that happened to one identity.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -41,21 +43,7 @@ pub struct Swap {
     previous: Option<Arc<Generation>>,
     generation: Arc<Generation>,
     trigger: Trigger,
-    latency: Duration,
-}
-
-/// What made a reloader look at the files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Trigger {
-    /// An event of the kernel.
-    Event,
-    /// The comparison that is made from time to time: an event was missed, or there are none here.
-    Resync,
-    /// A call of `reload_now`.
-    Manual,
-    /// The start.
-    Startup,
+    latency: Option<Duration>,
 }
 
 impl Swap {
@@ -63,7 +51,7 @@ impl Swap {
         previous: Option<Arc<Generation>>,
         generation: Arc<Generation>,
         trigger: Trigger,
-        latency: Duration,
+        latency: Option<Duration>,
     ) -> Self {
         Self { previous, generation, trigger, latency }
     }
@@ -88,8 +76,8 @@ impl Swap {
         self.trigger
     }
 
-    /// From the first event to the new generation being served.
-    pub fn latency(&self) -> Duration {
+    /// From the first event to the new generation being served; `None` where no event led to it.
+    pub fn latency(&self) -> Option<Duration> {
         self.latency
     }
 }
@@ -147,7 +135,8 @@ impl Listeners {
         }
     }
 
-    fn call(&self, gate: &Gate, callback: impl FnOnce()) {
+    /// Calls user code, if `gate` is open.
+    pub(crate) fn call(&self, gate: &Gate, callback: impl FnOnce()) {
         let Some(_running) = gate.enter() else {
             return;
         };

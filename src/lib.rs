@@ -12,6 +12,7 @@ mod generation;
 #[cfg(feature = "issue")]
 pub mod issue;
 mod load;
+pub mod metrics;
 mod paths;
 pub mod pem;
 pub mod publish;
@@ -22,6 +23,7 @@ mod source;
 mod store;
 mod sys;
 mod thread;
+mod trigger;
 mod trust;
 mod verifier;
 mod watch;

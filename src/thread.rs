@@ -27,10 +27,14 @@ impl Thread {
         Ok(Self { handle, alive, process: process::id() })
     }
 
-    /// Whether it runs, in this process: a fork copies no threads.
+    /// Whether it runs, in this process.
     pub(crate) fn is_alive(&self) -> bool {
-        let gone = matches!(self.alive.try_recv(), Err(crossbeam_channel::TryRecvError::Disconnected));
-        !gone && self.process == process::id()
+        self.pulse().is_alive()
+    }
+
+    /// Tells whether it runs, and does not keep it.
+    pub(crate) fn pulse(&self) -> Pulse {
+        Pulse { alive: self.alive.clone(), process: self.process }
     }
 
     pub(crate) fn id(&self) -> ThreadId {
@@ -46,5 +50,21 @@ impl Thread {
             // A panic was reported where it happened.
             self.handle.join().ok();
         }
+    }
+}
+
+/// Whether a thread runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Pulse {
+    alive: Receiver<()>,
+    process: u32,
+}
+
+impl Pulse {
+    /// False in a forked child: a fork copies no threads.
+    pub(crate) fn is_alive(&self) -> bool {
+        // The process comes first: in a child, a lock may be held by a thread that is not there.
+        self.process == process::id()
+            && !matches!(self.alive.try_recv(), Err(crossbeam_channel::TryRecvError::Disconnected))
     }
 }

@@ -25,7 +25,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("load", &["bundle", "paths", "server", "source"]),
     ("watch", &["source", "sys", "thread", "watch"]),
     ("difference", &["bundle"]),
-    ("events", &["difference", "generation", "load", "watch"]),
+    ("trigger", &[]),
+    ("metrics", &["trigger"]),
+    ("events", &["difference", "generation", "load", "trigger", "watch"]),
     (
         "reload",
         &[
@@ -34,6 +36,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "events",
             "generation",
             "load",
+            "metrics",
             "paths",
             "resolver",
             "server",

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use super::worker::Command;
 use crate::client::{ClientSettings, ServerRoots};
 use crate::events::{Event, Gate, Listeners, Swap};
 use crate::load::LoadError;
+use crate::metrics::{Metrics, Reporter, Subject};
 use crate::paths::Paths;
 use crate::server::{ClientAuth, ConfigError, ServerSettings};
 use crate::store::Store;
@@ -44,6 +45,7 @@ pub struct ReloaderBuilder {
     poll: Duration,
     absence: Absence,
     listeners: Listeners,
+    metrics: Option<Arc<dyn Metrics>>,
 }
 
 type Adjust = Box<dyn Fn(&mut ServerConfig) + Send + Sync>;
@@ -75,6 +77,7 @@ impl ReloaderBuilder {
             poll: POLL,
             absence: Absence::Refused,
             listeners: Listeners::default(),
+            metrics: None,
         }
     }
 
@@ -183,6 +186,12 @@ impl ReloaderBuilder {
         self
     }
 
+    /// Who is told the numbers. Any number of reloaders may share one. Default: nobody.
+    pub fn metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
     /// Loads once, on this thread, then watches.
     ///
     /// A load that fails is tried again for up to 1 s: the process may have been started in the middle of a
@@ -225,20 +234,24 @@ impl ReloaderBuilder {
             Some(watcher) => watcher,
             None => Watcher::start(self.backend).map_err(StartError::Thread)?,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new_cyclic(|shared: &Weak<Shared>| Shared {
             id: watcher.new_slot(),
+            reporter: Reporter::new(self.metrics, Subject::new(self.identity.clone(), shared.clone())),
             identity: self.identity,
             store,
             listeners: self.listeners,
             gate: Gate::default(),
+            pulse: watcher.pulse(),
             time_provider: self.time_provider,
             status: Mutex::new(Status::default()),
         });
+        shared.reporter.report(|metrics, subject| metrics.registered(subject));
         let mut slot = Slot::new(Arc::clone(&shared), paths, self.timing, self.poll);
         match (load_patiently(&mut slot), self.absence) {
             (Ok(()), _) => {}
             (Err(error), Absence::Allowed) => slot.begins_without(error),
             (Err(error), Absence::Refused) => {
+                shared.reporter.report(|metrics, subject| metrics.removed(subject));
                 watcher.release(Instant::now() + super::watcher::PATIENCE);
                 return Err(StartError::Load(error));
             }

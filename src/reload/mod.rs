@@ -30,6 +30,7 @@ use self::worker::Command;
 use crate::events::Event;
 use crate::generation::Generation;
 use crate::load::LoadError;
+use crate::metrics::Reporter;
 use crate::paths::Paths;
 use crate::resolver::Resolver;
 use crate::store::Store;
@@ -150,20 +151,16 @@ impl Reloader {
 
     /// How the identity is doing. Wakes no thread, and takes no lock that a reload holds for long.
     pub fn health(&self) -> Health {
-        let shared = &self.inner.shared;
         // The process comes first: in a forked child any lock may be held for ever.
         if self.inner.is_forked() {
             return Health::WatcherLost;
         }
-        if !shared.gate.is_open() {
-            return Health::Stopped;
-        }
-        let Some(watcher) = self.inner.watcher.try_lock() else {
-            return shared.health();
-        };
-        let threads = watcher.as_ref().and_then(Watcher::health);
-        drop(watcher);
-        threads.unwrap_or_else(|| shared.health())
+        self.inner.shared.health()
+    }
+
+    /// Tells the metrics of this reloader what happens to its connections.
+    pub fn reporter(&self) -> &Reporter {
+        &self.inner.shared.reporter
     }
 
     /// Counters since the start.
@@ -198,6 +195,7 @@ impl Inner {
         self.shared.gate.close(wait_until);
         self.shared.store.barrier();
         watcher.send(Command::Remove(self.shared.id));
+        self.shared.reporter.report(|metrics, subject| metrics.removed(subject));
         watcher.release(deadline);
     }
 

@@ -9,11 +9,13 @@ use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 
 use super::health::{Health, Stats, Status};
-use super::schedule::{Timing, Verdict};
+use super::schedule::{Step, Timing, Verdict};
 use super::tracker::{Host, Loaded, Outcome, Tracker};
-use crate::bundle::{Purpose, ValidityState, Warning};
+use super::watcher::Pulse;
+use crate::bundle::{Purpose, Warning};
 use crate::events::{Event, Gate, Listeners, Swap, Trigger};
 use crate::load::{self, LoadError};
+use crate::metrics::{Expiry, Live, Metrics, ReloadResult, Reporter, Subject};
 use crate::paths::Paths;
 use crate::source::{OsDisk, Snapshot, Timestamp, Trace};
 use crate::store::Store;
@@ -28,6 +30,8 @@ pub(super) struct Shared {
     pub(super) store: Arc<Store>,
     pub(super) listeners: Listeners,
     pub(super) gate: Gate,
+    pub(super) reporter: Reporter,
+    pub(super) pulse: Pulse,
     pub(super) time_provider: Option<Arc<dyn TimeProvider>>,
     pub(super) status: Mutex<Status>,
 }
@@ -39,30 +43,44 @@ impl Shared {
 
     pub(super) fn stats(&self) -> Stats {
         Stats {
-            callback_panics: self.listeners.panics(),
+            callback_panics: self.listeners.panics() + self.reporter.panics(),
             dropped_events: self.listeners.dropped(),
             ..self.status.lock().stats
         }
     }
 
-    /// How the files and the certificate are; the threads are judged elsewhere.
     pub(super) fn health(&self) -> Health {
-        let status = self.status.lock();
-        let Some(generation) = self.store.current() else {
-            let last_error = status.failing.as_ref().map(|(_, error)| Arc::clone(error));
-            return Health::Absent { last_error };
-        };
-        let validity = generation.bundle().leaf().validity();
-        if validity.at(self.now()) != ValidityState::Valid {
-            return Health::NotValidNow { validity };
+        if !self.gate.is_open() {
+            return Health::Stopped;
         }
-        if let Some((since, error)) = &status.failing {
-            return Health::Stale { since: *since, last_error: Arc::clone(error) };
-        }
-        match &status.degraded {
-            Some(reason) => Health::WatchDegraded { reason: reason.clone() },
-            None => Health::Ready,
-        }
+        self.pulse.health(Instant::now()).unwrap_or_else(|| {
+            let live = self.store.current();
+            self.status.lock().health(live.as_ref().map(|live| live.bundle().as_ref()), self.now())
+        })
+    }
+
+    /// Tells metrics, as if it were a callback.
+    fn report(&self, tell: impl FnOnce(&dyn Metrics, &Subject)) {
+        self.listeners.call(&self.gate, || self.reporter.report(tell));
+    }
+}
+
+impl Live for Shared {
+    fn generation(&self) -> u64 {
+        self.store.number()
+    }
+
+    fn expiry(&self) -> Option<Expiry> {
+        let generation = self.store.current()?;
+        let bundle = generation.bundle();
+        let validity = bundle.leaf().validity();
+        let trust = bundle.trust().and_then(|trust| trust.trust_not_after());
+        Some(Expiry::new(validity.not_before, validity.not_after, bundle.chain_not_after(), trust))
+    }
+
+    fn is_healthy(&self) -> bool {
+        let well = matches!(self.health(), Health::Ready | Health::ExpiringSoon { .. });
+        well && self.status.lock().degraded.is_none()
     }
 }
 
@@ -79,12 +97,29 @@ pub(super) struct Slot {
     by_events: bool,
     /// What the place of the files says about their changes.
     place: Option<WatchFailure>,
+    /// Losses of events that were told of.
+    overflows: u64,
+    /// Not yet compared since it is watched.
+    starting: bool,
+    /// What metrics were told last.
+    healthy: Option<bool>,
 }
 
 impl Slot {
     pub(super) fn new(shared: Arc<Shared>, paths: Paths, timing: Timing, poll: Duration) -> Self {
         let tracker = Tracker::new(paths, timing, Instant::now());
-        Self { shared, tracker, first_event: None, timing, poll, by_events: false, place: None }
+        Self {
+            shared,
+            tracker,
+            first_event: None,
+            timing,
+            poll,
+            by_events: false,
+            place: None,
+            overflows: 0,
+            healthy: None,
+            starting: false,
+        }
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -99,16 +134,20 @@ impl Slot {
     /// Nothing can be loaded at start, and that is allowed.
     pub(super) fn begins_without(&self, error: LoadError) {
         warn!("identity={} serving nothing yet: {error}", self.shared.identity);
+        self.report_failure(Trigger::Startup, &error);
         self.shared.status.lock().failing = Some((Instant::now(), Arc::new(error)));
     }
 
     /// Taken up by the reload thread: from now on it is watched, and what happened until now is looked for.
     pub(super) fn watched(&mut self, watch: &Watch) {
         self.place = self.failure_of_place();
+        self.overflows = watch.overflows();
         self.drive(Some(watch), |tracker, host| {
             tracker.look(host, Trigger::Event);
             None
         });
+        // Young files are read once more, which is part of the start.
+        self.starting = self.tracker.expects_load();
     }
 
     pub(super) fn touched(&mut self, watch: &Watch, touch: Touch, at: Instant) {
@@ -124,6 +163,11 @@ impl Slot {
 
     /// Events were lost.
     pub(super) fn look(&mut self, watch: &Watch, at: Instant) {
+        let overflows = watch.overflows();
+        for _ in self.overflows..overflows {
+            self.shared.report(|metrics, subject| metrics.watch_overflow(subject));
+        }
+        self.overflows = overflows;
         self.touched(watch, Touch::Entries, at);
         self.touched(watch, Touch::Contents, at);
     }
@@ -138,7 +182,16 @@ impl Slot {
                 None
             });
         }
-        self.drive(Some(watch), |tracker, host| tracker.run(host));
+        let resync = self.tracker.schedule().step(Instant::now()) == Some(Step::Resync);
+        let mut loaded = false;
+        self.drive(Some(watch), |tracker, host| {
+            let outcome = tracker.run(host);
+            loaded = outcome.is_some();
+            outcome
+        });
+        if resync && !loaded && !self.tracker.expects_load() {
+            self.checked(ReloadResult::Unchanged);
+        }
     }
 
     /// Loads because somebody asks for it.
@@ -199,23 +252,37 @@ impl Slot {
                 if loaded.swapped || self.place.is_some() {
                     self.place = self.failure_of_place();
                 }
+                if !loaded.swapped {
+                    self.unchanged(trigger);
+                }
                 // Young files are read at each resync: that is no load until it brings something.
                 let counts = loaded.swapped || trigger != Trigger::Resync;
                 self.shared.status.lock().stats.loads += u64::from(counts);
                 debug!("identity={} trigger={trigger:?} loaded", self.shared.identity);
             }
-            Some(Outcome { result: Err((error, verdict)), .. }) => self.failed(error, verdict),
+            Some(Outcome { result: Err((error, verdict)), trigger }) => {
+                let lasts = verdict != Verdict::Transient && trigger != Trigger::Startup;
+                if lasts || trigger == Trigger::Manual {
+                    self.report_failure(trigger, &error);
+                } else {
+                    self.checked(ReloadResult::Failed);
+                }
+                self.failed(error, verdict);
+            }
             None => {}
         }
+        self.report_health();
     }
 
     fn announce(&self, swap: Swap) {
+        let missed = swap.trigger() == Trigger::Resync && self.by_events;
         {
             let mut status = self.shared.status.lock();
             status.stats.swaps += 1;
-            status.stats.missed_events += u64::from(swap.trigger() == Trigger::Resync && self.by_events);
+            status.stats.missed_events += u64::from(missed);
         }
         log_swap(&self.shared.identity, &swap);
+        self.report_swap(&swap, missed);
         if swap.trigger() != Trigger::Startup {
             self.tell(&Event::Swapped(swap));
         }
@@ -275,6 +342,54 @@ impl Slot {
         self.tracker.paths().files().find_map(|(_, path, _)| watch::failure_of_place(path))
     }
 
+    fn report_swap(&self, swap: &Swap, missed: bool) {
+        self.checked(ReloadResult::Swapped);
+        let number = swap.generation().number();
+        self.shared.report(|metrics, subject| {
+            metrics.reload_attempt(subject, swap.trigger(), ReloadResult::Swapped);
+            metrics.set_generation(subject, number);
+            if let Some(expiry) = subject.expiry() {
+                metrics.set_expiry(subject, expiry);
+            }
+            if let Some(latency) = swap.latency() {
+                metrics.reload_duration(subject, latency);
+            }
+            if missed {
+                metrics.missed_event_swap(subject);
+            }
+        });
+    }
+
+    fn report_failure(&self, trigger: Trigger, error: &LoadError) {
+        self.checked(ReloadResult::Failed);
+        self.shared.report(|metrics, subject| {
+            metrics.reload_attempt(subject, trigger, ReloadResult::Failed);
+            metrics.reload_failure(subject, error.reason());
+        });
+    }
+
+    /// A look from time to time that finds nothing new is no attempt, and neither is the second look at start.
+    fn unchanged(&mut self, trigger: Trigger) {
+        self.checked(ReloadResult::Unchanged);
+        let starting = std::mem::replace(&mut self.starting, false);
+        if trigger != Trigger::Resync && !starting {
+            self.shared
+                .report(|metrics, subject| metrics.reload_attempt(subject, trigger, ReloadResult::Unchanged));
+        }
+    }
+
+    fn checked(&self, result: ReloadResult) {
+        let now = self.shared.now();
+        self.shared.report(|metrics, subject| metrics.checked(subject, result, now));
+    }
+
+    fn report_health(&mut self) {
+        let healthy = self.shared.is_healthy();
+        if self.healthy.replace(healthy) != Some(healthy) {
+            self.shared.report(|metrics, subject| metrics.set_healthy(subject, healthy));
+        }
+    }
+
     fn tell(&self, event: &Event) {
         self.shared.listeners.tell(&self.shared.gate, event);
     }
@@ -328,7 +443,9 @@ impl Host for SlotHost<'_> {
         let bundle = load::from_snapshot(snapshot, &self.paths, store.settings().provider(), now)?;
         let previous = store.current();
         load::refuse_worse(&bundle, previous.as_ref().map(|live| live.bundle().as_ref()), &self.paths, now)?;
-        for warning in bundle.warnings().iter().filter(|warning| concerns_servers(warning)) {
+        let known = previous.as_ref().map_or(&[][..], |live| live.bundle().warnings());
+        let news = |warning: &&Warning| concerns_servers(warning) && !known.contains(warning);
+        for warning in bundle.warnings().iter().filter(news) {
             warn!("identity={} {}", self.shared.identity, warning.display_with(&self.paths));
         }
         let published = store
@@ -336,7 +453,7 @@ impl Host for SlotHost<'_> {
             .map_err(|error| LoadError::Config { paths: Box::new(self.paths.clone()), error })?;
         if let Some(generation) = published {
             self.ends_failure();
-            let latency = self.first_event.map_or_else(Default::default, |event| event.elapsed());
+            let latency = self.first_event.map(|event| event.elapsed());
             self.swaps.push(Swap::new(previous, generation, trigger, latency));
         }
         Ok(())
@@ -352,8 +469,9 @@ fn log_swap(identity: &str, swap: &Swap) {
     let number = swap.generation().number();
     let leaf = swap.generation().bundle().leaf();
     let (serial, not_after) = (leaf.serial(), leaf.validity().not_after);
-    let (trigger, latency) = (swap.trigger(), swap.latency());
+    let trigger = swap.trigger().as_str();
+    let latency = swap.latency().map_or_else(String::new, |latency| format!(" latency={latency:.1?}"));
     info!(
-        "identity={identity} generation={number} serial={serial} not_after={not_after} trigger={trigger:?} latency={latency:.1?} now serving"
+        "identity={identity} generation={number} serial={serial} not_after={not_after} trigger={trigger}{latency} now serving"
     );
 }

@@ -3,16 +3,15 @@
 use std::fmt;
 use std::io;
 use std::process;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 
 use super::health::Health;
 use super::worker::{Busy, Command, Worker};
-use crate::thread::Thread;
+use crate::thread::{self, Thread};
 use crate::watch::{Backend, SlotId, Touched, Watch};
 
 /// Watches the files of any number of reloaders, with two threads and one inotify descriptor in all.
@@ -80,25 +79,16 @@ impl Watcher {
 
     /// Whether the caller is a callback.
     pub(super) fn is_reload_thread(&self) -> bool {
-        self.inner.worker.as_ref().is_some_and(|worker| worker.id() == thread::current().id())
+        self.inner.worker.as_ref().is_some_and(|worker| worker.id() == std::thread::current().id())
     }
 
-    /// Whether this is a forked child, which has the handles but not the threads.
-    pub(super) fn is_forked(&self) -> bool {
-        self.inner.process != process::id()
-    }
-
-    /// What is wrong with the threads, if anything.
-    pub(super) fn health(&self) -> Option<Health> {
-        // The process id comes first: in a forked child a lock may be held by a thread that is not there.
-        let lost = self.is_forked()
-            || !self.inner.worker.as_ref().is_some_and(Thread::is_alive)
-            || !self.inner.watch.is_alive();
-        if lost {
-            return Some(Health::WatcherLost);
+    /// Tells how the threads are, and does not keep them.
+    pub(super) fn pulse(&self) -> Pulse {
+        Pulse {
+            worker: self.inner.worker.as_ref().map(Thread::pulse),
+            watch: Arc::downgrade(&self.inner.watch),
+            busy: Arc::clone(&self.inner.busy),
         }
-        let busy = self.inner.busy.duration();
-        (busy > STUCK).then_some(Health::Stuck { busy })
     }
 
     /// Drops this handle; if it was the last, ends the threads until `deadline`.
@@ -140,8 +130,81 @@ impl fmt::Debug for Watcher {
     }
 }
 
+/// How the threads of a watcher are. Holds no handle: asking never ends them.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    worker: Option<thread::Pulse>,
+    watch: Weak<Watch>,
+    busy: Arc<Busy>,
+}
+
+impl Pulse {
+    /// What is wrong, if anything. Wakes nobody.
+    pub(super) fn health(&self, now: Instant) -> Option<Health> {
+        // The worker comes first: in a forked child no lock may be taken.
+        let lives = self.worker.as_ref().is_some_and(thread::Pulse::is_alive)
+            && self.watch.upgrade().is_some_and(|watch| watch.is_alive());
+        if !lives {
+            return Some(Health::WatcherLost);
+        }
+        let busy = self.busy.duration(now);
+        (busy > STUCK).then_some(Health::Stuck { busy })
+    }
+}
+
 /// How long the end of a thread is waited for before it is left alone.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Busy for longer than this is stuck.
 const STUCK: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn health(pulse: &Pulse, after: Duration) -> Option<String> {
+        pulse.health(Instant::now() + after).map(|health| health.to_string())
+    }
+
+    #[test]
+    fn a_thread_that_is_busy_for_over_30_s_is_stuck_and_one_that_sleeps_is_not() {
+        let watcher = Watcher::start(Backend::Poll).unwrap();
+        let busy = Arc::new(Busy::new());
+        let pulse = Pulse { busy: Arc::clone(&busy), ..watcher.pulse() };
+        assert_eq!(health(&pulse, Duration::from_secs(3600)), None, "asleep");
+        busy.begin();
+        assert_eq!(health(&pulse, Duration::from_secs(29)), None);
+        let stuck = health(&pulse, Duration::from_secs(31)).unwrap();
+        assert!(stuck.starts_with("nothing is reloaded: busy for 3"), "{stuck}");
+        busy.end();
+        assert_eq!(health(&pulse, Duration::from_secs(3600)), None, "asleep again");
+    }
+
+    #[test]
+    fn a_thread_that_is_gone_is_noticed_without_its_help() {
+        let watcher = Watcher::start(Backend::Poll).unwrap();
+        let (say, wait) = crossbeam_channel::bounded::<()>(0);
+        let worker = Thread::spawn("tls-dies", move || {
+            wait.recv().unwrap_err();
+            panic!("on purpose");
+        });
+        let worker = worker.unwrap();
+        let pulse = Pulse { worker: Some(worker.pulse()), ..watcher.pulse() };
+        assert_eq!(health(&pulse, Duration::ZERO), None);
+        drop(say);
+        worker.join(Instant::now() + Duration::from_secs(5));
+        let lost = health(&pulse, Duration::ZERO).unwrap();
+        assert_eq!(lost, "the watcher is lost: nothing will be reloaded");
+    }
+
+    #[test]
+    fn asking_keeps_no_thread_and_no_descriptor() {
+        let watcher = Watcher::start(Backend::Auto).unwrap();
+        let pulse = watcher.pulse();
+        assert_eq!(health(&pulse, Duration::ZERO), None);
+        let watch = Arc::downgrade(&watcher.inner.watch);
+        watcher.release(Instant::now() + Duration::from_secs(5));
+        assert!(watch.upgrade().is_none(), "dropped with the last handle");
+        assert!(health(&pulse, Duration::ZERO).is_some());
+    }
+}

@@ -142,20 +142,21 @@ impl Busy {
         Self { epoch: Instant::now(), since: AtomicU64::new(0) }
     }
 
-    /// For how long it has been at work without a pause.
-    pub(super) fn duration(&self) -> Duration {
+    /// For how long it has been at work at `now`, without a pause.
+    pub(super) fn duration(&self, now: Instant) -> Duration {
+        let elapsed = now.saturating_duration_since(self.epoch);
         match self.since.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
-            since => self.epoch.elapsed().saturating_sub(Duration::from_millis(since - 1)),
+            since => elapsed.saturating_sub(Duration::from_millis(since - 1)),
         }
     }
 
-    fn begin(&self) {
+    pub(super) fn begin(&self) {
         let millis = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
         self.since.store(millis + 1, Ordering::Relaxed);
     }
 
-    fn end(&self) {
+    pub(super) fn end(&self) {
         self.since.store(0, Ordering::Relaxed);
     }
 }

@@ -184,6 +184,11 @@ impl Watch {
         self.shared.send(Touched::Everything { at: Instant::now() });
     }
 
+    /// How often events were lost.
+    pub(crate) fn overflows(&self) -> u64 {
+        self.shared.overflows.load(Ordering::Relaxed)
+    }
+
     /// Whether slots were touched that nobody could be told of; asking forgets it.
     pub(crate) fn take_overrun(&self) -> bool {
         self.shared.overrun.swap(false, Ordering::AcqRel)
@@ -350,6 +355,7 @@ impl Shared {
     /// Never waits: the kernel's queue must drain whatever the receiver does.
     fn send(&self, touched: Touched) {
         if let Err(TrySendError::Full(_)) = self.sender.try_send(touched) {
+            self.overflows.fetch_add(1, Ordering::Relaxed);
             self.overrun.store(true, Ordering::Release);
         }
     }

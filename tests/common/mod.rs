@@ -45,6 +45,13 @@ impl Pki {
         self.issuing.server(&["localhost", "127.0.0.1"]).serial(serial).key(key).issue().unwrap().into()
     }
 
+    /// Valid for so many seconds from now.
+    pub(crate) fn lasting(&self, serial: u64, seconds: u64) -> Pair {
+        let issued =
+            self.issuing.server(&["localhost"]).serial(serial).valid_for(Duration::from_secs(seconds));
+        issued.issue().unwrap().into()
+    }
+
     /// A pair that ran out in 2001.
     pub(crate) fn expired(&self, serial: u64) -> Pair {
         let issued = self.issuing.server(&["localhost"]).serial(serial).validity(946_684_800, 978_307_200);

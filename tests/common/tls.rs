@@ -8,6 +8,7 @@ use std::thread;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection, Stream};
 use rustls_reload::Reloader;
+use rustls_reload::metrics::{HandshakeFailure, Reporter};
 
 use super::SOON;
 
@@ -23,7 +24,8 @@ impl Server {
         let accept = move || {
             for connection in listener.incoming() {
                 let (connection, config) = (connection.unwrap(), reloader.server_config());
-                let serve = move || serve(connection, config);
+                let reporter = reloader.reporter().clone();
+                let serve = move || serve(connection, config, &reporter);
                 thread::Builder::new().spawn(serve).map(drop).unwrap();
             }
         };
@@ -32,8 +34,14 @@ impl Server {
     }
 }
 
-fn serve(mut connection: TcpStream, config: Arc<rustls::ServerConfig>) {
+fn serve(mut connection: TcpStream, config: Arc<rustls::ServerConfig>, reporter: &Reporter) {
     let mut tls = ServerConnection::new(config).unwrap();
+    while tls.is_handshaking() {
+        if let Err(error) = tls.complete_io(&mut connection) {
+            return reporter.handshake_failure(HandshakeFailure::of(&error));
+        }
+    }
+    reporter.handshake(tls.handshake_kind().unwrap());
     let mut stream = Stream::new(&mut tls, &mut connection);
     let mut byte = [0];
     if stream.read_exact(&mut byte).is_ok() {
