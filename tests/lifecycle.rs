@@ -110,3 +110,96 @@ fn slow_subscriber_loses_events_but_delays_nothing() {
     eventually(SOON, "the rest is counted", || reloader.stats().dropped_events == 299 - 256);
     assert!(matches!(events.recv(), Ok(Event::Swapped(swap)) if swap.generation().number() == 2));
 }
+
+#[test]
+fn callback_that_blocks_for_5_s_delays_reloads_and_nothing_else() {
+    let pki = Pki::new();
+    let mount = Mount::with(&pki.pair(1));
+    let entered = Arc::new(AtomicU64::new(0));
+    let inside = Arc::clone(&entered);
+    let reloader = Reloader::builder(mount.paths()).on_event(move |_| {
+        if inside.fetch_add(1, Ordering::SeqCst) == 0 {
+            let end = Instant::now() + Duration::from_secs(5);
+            while let Some(left) = end.checked_duration_since(Instant::now()) {
+                thread::park_timeout(left);
+            }
+        }
+    });
+    let reloader = reloader.start().unwrap();
+    let events = reloader.subscribe();
+    mount.swap(&pki.pair(2));
+    eventually(SOON, "the callback runs", || entered.load(Ordering::SeqCst) == 1);
+    for next in 3..=6 {
+        mount.swap(&pki.pair(next));
+    }
+    let begun = Instant::now();
+    assert!(matches!(reloader.health(), Health::Ready), "slow is not stuck");
+    assert_eq!(reloader.server_config().alpn_protocols.len(), 0);
+    assert!(begun.elapsed() < Duration::from_secs(1), "nobody else waits");
+    eventually(2 * SOON, "the newest is served at last", || common::serial(&reloader) == 6);
+    eventually(SOON, "everything is told", || entered.load(Ordering::SeqCst) >= 2);
+    let told: Vec<_> = events.try_iter().collect();
+    assert!(
+        matches!(&told[..], [Event::Swapped(_), .., Event::Swapped(last)]
+        if last.generation().bundle().leaf().serial().ends_with('6')),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn events_are_told_in_order_to_callbacks_and_subscribers_alike() {
+    let pki = Pki::new();
+    let (first, second) = (pki.pair(1), pki.pair(2));
+    let files = Files::with(&first);
+    let told: Arc<Mutex<Vec<&str>>> = Arc::default();
+    let (swaps, all) = (Arc::clone(&told), Arc::clone(&told));
+    let word = |event: &Event| match event {
+        Event::Swapped(_) => "swapped",
+        Event::Failed(_) => "failed",
+        Event::Recovered => "recovered",
+        _ => "other",
+    };
+    let reloader = Reloader::builder(files.paths())
+        .on_swap(move |_| swaps.lock().unwrap().push("on_swap"))
+        .on_event(move |event| all.lock().unwrap().push(word(event)));
+    let reloader = reloader.start().unwrap();
+    let events = reloader.subscribe();
+    files.rename_over(&second);
+    serves(&reloader, 2);
+    common::rename_over(&files.key(), &first.key);
+    eventually(SOON, "failed", || told.lock().unwrap().contains(&"failed"));
+    common::rename_over(&files.key(), &second.key);
+    eventually(SOON, "recovered", || told.lock().unwrap().contains(&"recovered"));
+    files.rename_over(&pki.pair(3));
+    eventually(SOON, "swapped", || told.lock().unwrap().len() >= 6);
+    let expected = ["on_swap", "swapped", "failed", "recovered", "on_swap", "swapped"];
+    assert_eq!(*told.lock().unwrap(), expected);
+    let subscribed: Vec<_> = events.try_iter().map(|event| word(&event)).collect();
+    assert_eq!(subscribed, ["swapped", "failed", "recovered", "swapped"]);
+    assert_eq!(reloader.stats().failures, 1);
+}
+
+#[test]
+fn on_event_may_do_what_on_swap_may() {
+    let pki = Pki::new();
+    let mount = Mount::with(&pki.pair(1));
+    let handle: Arc<Mutex<Option<Reloader>>> = Arc::default();
+    let answers: Arc<Mutex<Vec<bool>>> = Arc::default();
+    let (own, said, paths) = (Arc::clone(&handle), Arc::clone(&answers), mount.paths());
+    let reloader = Reloader::builder(mount.paths()).on_event(move |_| {
+        let last = own.lock().unwrap().take().expect("set before the first event");
+        let refused = matches!(last.reload_now(), Err(ReloadError::OnReloadThread));
+        let added = Reloader::builder(paths.clone()).start().is_ok();
+        said.lock().unwrap().push(refused && added);
+        last.shutdown();
+        drop(last);
+        panic!("on purpose");
+    });
+    let reloader = reloader.start().unwrap();
+    let store = Arc::clone(reloader.store());
+    *handle.lock().unwrap() = Some(reloader);
+    mount.swap(&pki.pair(2));
+    eventually(SOON, "the callback came to its end", || *answers.lock().unwrap() == [true]);
+    mount.swap(&pki.pair(3));
+    assert_eq!(store.number(), 2, "nothing is published after the end");
+}
