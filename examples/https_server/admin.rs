@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use prometheus_client::encoding::prometheus_text;
+use prometheus_client::registry::Registry;
 use rustls_reload::Reloader;
 
 use crate::accept;
 use crate::http::{self, Method, Received, Response, Status};
-use crate::service::IDENTITY;
 use crate::socket::Socket;
 use crate::stop::Stop;
 
@@ -20,23 +21,24 @@ const LIMIT: Duration = Duration::from_secs(2);
 pub(crate) fn start(
     listener: TcpListener,
     reloader: Arc<Reloader>,
+    registry: Registry,
     stop: Arc<Stop>,
 ) -> io::Result<JoinHandle<()>> {
     accept::start("admin", listener, stop, move |stream| {
-        if let Err(error) = answer(stream, &reloader) {
+        if let Err(error) = answer(stream, &reloader, &registry) {
             log::debug!("admin connection ended: {error}");
         }
     })
 }
 
-fn answer(stream: TcpStream, reloader: &Reloader) -> io::Result<()> {
+fn answer(stream: TcpStream, reloader: &Reloader, registry: &Registry) -> io::Result<()> {
     let mut socket = Socket::new(stream, LIMIT)?;
     let (response, method) = match http::read(&mut socket, &mut Vec::new())? {
         Received::Request(request) => {
             let response = match (request.method, request.path.as_str()) {
                 (Method::Other, _) => Response::plain(Status::MethodNotAllowed),
                 (_, "/healthz") => health(reloader),
-                (_, "/metrics") => metrics(reloader),
+                (_, "/metrics") => metrics(registry),
                 _ => Response::plain(Status::NotFound),
             };
             (response, request.method)
@@ -53,53 +55,20 @@ fn health(reloader: &Reloader) -> Response {
     let health = reloader.health();
     let status = if health.is_ready() && health.is_live() { Status::Ok } else { Status::Unavailable };
     let body = format!(
-        "{{\"ready\":{},\"live\":{},\"health\":{}}}\n",
+        "{{\"ready\":{},\"live\":{},\"state\":{},\"health\":{}}}\n",
         health.is_ready(),
         health.is_live(),
+        http::json_string(health.as_str()),
         http::json_string(&health.to_string()),
     );
     Response::json(status, body)
 }
 
-/// The text format of Prometheus, version 0.0.4. Two of these series are also what tells a rotation that
-/// works from one that does not.
-fn metrics(reloader: &Reloader) -> Response {
-    let current = reloader.current();
+/// All series of the library, in the text format that every Prometheus reads.
+fn metrics(registry: &Registry) -> Response {
     let mut body = String::new();
-    let mut series = |name: &str, kind: &str, help: &str, labels: &str, value: String| {
-        body.push_str(&format!(
-            "# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{{identity=\"{IDENTITY}\"{labels}}} {value}\n"
-        ));
-    };
-    series(
-        "tls_reload_generation",
-        "gauge",
-        "Number of the generation that new handshakes get, 0 before the first.",
-        "",
-        current.as_ref().map_or(0, |generation| generation.number()).to_string(),
-    );
-    series(
-        "tls_reload_failures_total",
-        "counter",
-        "Checks of the files that ended without a usable generation.",
-        "",
-        reloader.stats().failures.to_string(),
-    );
-    series(
-        "tls_reload_ready",
-        "gauge",
-        "1 while the server can complete handshakes, else 0.",
-        "",
-        u8::from(reloader.health().is_ready()).to_string(),
-    );
-    if let Some(generation) = current {
-        series(
-            "tls_cert_not_after_timestamp_seconds",
-            "gauge",
-            "When the certificate that new handshakes get expires.",
-            ",kind=\"leaf\"",
-            generation.bundle().leaf().validity().not_after.to_string(),
-        );
+    match prometheus_text::encode(&mut body, registry) {
+        Ok(()) => Response { status: Status::Ok, content_type: prometheus_text::CONTENT_TYPE, body },
+        Err(_) => Response::plain(Status::Unavailable),
     }
-    Response { status: Status::Ok, content_type: "text/plain; version=0.0.4; charset=utf-8", body }
 }

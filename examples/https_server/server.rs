@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, bounded};
 use rustls::{ServerConnection, StreamOwned};
+use rustls_reload::metrics::HandshakeFailure;
 use rustls_reload::{Generation, Reloader};
 
 use crate::http::{self, Method, Received, Request, Response, Status};
@@ -111,15 +112,20 @@ impl Pool {
         // Certificate, key and trust of this connection come from this one generation, whatever is
         // published meanwhile.
         let Some(generation) = reloader.current() else {
+            reloader.reporter().handshake_failure(HandshakeFailure::NoCertificateForName);
             return Err(io::Error::other("there is no certificate yet"));
         };
         let mut connection = ServerConnection::new(generation.server_config()).map_err(io::Error::other)?;
         while connection.is_handshaking() {
             if let Err(error) = connection.complete_io(&mut socket) {
+                reloader.reporter().handshake_failure(HandshakeFailure::of(&error));
                 // rustls has sent the alert; it is to be read.
                 socket.linger();
                 return Err(error);
             }
+        }
+        if let Some(kind) = connection.handshake_kind() {
+            reloader.reporter().handshake(kind);
         }
         let about = describe(&generation, &connection);
         let mut tls = StreamOwned::new(connection, socket);

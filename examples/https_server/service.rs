@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use prometheus_client::registry::Registry;
+use rustls_reload::metrics::Prometheus;
 use rustls_reload::{Backend, Paths, Reloader};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -20,7 +22,7 @@ use crate::{accept, admin};
 /// What this program reacts to.
 pub(crate) const SIGNALS: [c_int; 3] = [SIGINT, SIGTERM, SIGHUP];
 /// The label of the one certificate here, in logs and metrics.
-pub(crate) const IDENTITY: &str = "https";
+const IDENTITY: &str = "https";
 /// How long the end waits for connections to finish what they do.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -35,9 +37,12 @@ pub(crate) struct Service {
 impl Service {
     pub(crate) fn start(paths: Paths, options: &Options) -> Result<Self, Box<dyn Error>> {
         let backend = if options.poll { Backend::Poll } else { Backend::Auto };
+        let mut registry = Registry::default();
+        let metrics = Prometheus::register(&mut registry);
         // Loads once; so wrong files end the program here, with a word on what is wrong with them.
         let reloader = Reloader::builder(paths)
             .identity(IDENTITY)
+            .metrics(metrics)
             .client_auth(options.client_auth)
             .alpn(["http/1.1"])
             .backend(backend)
@@ -50,7 +55,7 @@ impl Service {
             Some(wanted) => {
                 let listener = accept::bind(wanted)?;
                 log::info!("admin port on http://{}", listener.local_addr()?);
-                Some(admin::start(listener, Arc::clone(&reloader), Arc::clone(&stop))?)
+                Some(admin::start(listener, Arc::clone(&reloader), registry, Arc::clone(&stop))?)
             }
             None => None,
         };
