@@ -1,4 +1,4 @@
-//! Plain HTTP for machines that watch over this one: `/healthz` and `/metrics`.
+//! Plain HTTP for machines that watch over this one: `/healthz`, `/livez` and `/metrics`.
 
 use std::io::{self, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use prometheus_client::encoding::prometheus_text;
 use prometheus_client::registry::Registry;
-use rustls_reload::Reloader;
+use rustls_reload::{Health, Reloader};
 
 use crate::accept;
 use crate::http::{self, Method, Received, Response, Status};
@@ -37,7 +37,8 @@ fn answer(stream: TcpStream, reloader: &Reloader, registry: &Registry) -> io::Re
         Received::Request(request) => {
             let response = match (request.method, request.path.as_str()) {
                 (Method::Other, _) => Response::plain(Status::MethodNotAllowed),
-                (_, "/healthz") => health(reloader),
+                (_, "/healthz") => health(reloader, |health| health.is_ready() && health.is_live()),
+                (_, "/livez") => health(reloader, Health::is_live),
                 (_, "/metrics") => metrics(registry),
                 _ => Response::plain(Status::NotFound),
             };
@@ -51,9 +52,9 @@ fn answer(stream: TcpStream, reloader: &Reloader, registry: &Registry) -> io::Re
     Ok(())
 }
 
-fn health(reloader: &Reloader) -> Response {
+fn health(reloader: &Reloader, is_well: impl Fn(&Health) -> bool) -> Response {
     let health = reloader.health();
-    let status = if health.is_ready() && health.is_live() { Status::Ok } else { Status::Unavailable };
+    let status = if is_well(&health) { Status::Ok } else { Status::Unavailable };
     let body = format!(
         "{{\"ready\":{},\"live\":{},\"state\":{},\"health\":{}}}\n",
         health.is_ready(),

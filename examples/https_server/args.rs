@@ -21,7 +21,7 @@ options:
   --listen ADDR             host:port for HTTPS (default 127.0.0.1:8443; demonstration: any free port)
   --client-auth optional|required
                             verify client certificates (default: none are asked for)
-  --admin ADDR              host:port for plain HTTP with /healthz and /metrics (default: none)
+  --admin ADDR              host:port for plain HTTP with /healthz, /livez, /metrics (default: none)
   --poll                    look at the files every 2 s instead of waiting for the kernel's word
   --workers N               threads that serve, one connection each at a time (default 64)
   --rotations N             demonstration: end after N rotations, with a summary
