@@ -61,6 +61,8 @@ impl Metrics for Facade {
     }
 
     fn set_expiry(&self, subject: &Subject, expiry: Expiry) {
+        let not_before = seconds(u64::try_from(expiry.not_before).unwrap_or(0));
+        gauge!("tls_cert_not_before_timestamp_seconds", "identity" => label(subject)).set(not_before);
         for kind in ExpiryKind::ALL {
             // 0 where there is none any more: the last one must not stay.
             let at = u64::try_from(expiry.not_after(*kind).unwrap_or(0)).unwrap_or(0);

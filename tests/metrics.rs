@@ -1,5 +1,12 @@
 //! What operators see, in every state that the field has reported wrong numbers for.
 #![cfg(feature = "prometheus")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "test code outside of test functions, which reads small files and says what it skips"
+)]
 
 mod common;
 
@@ -87,6 +94,8 @@ fn number_of_series_is_constant_over_100_rotations_and_failures() {
     let scrapes = Scrapes::new();
     let reloader = scrapes.reloader(mount.paths(), "a").start().unwrap();
     let names: BTreeSet<_> = scrapes.all().into_keys().collect();
+    // Answered once it is watched: from now on an event leads to each swap.
+    reloader.reload_now().unwrap();
     for next in 2..=101 {
         mount.swap(&pki.pair(next));
         reloader.wait_for(next, SOON).expect("published");
@@ -217,7 +226,7 @@ fn unchanged_resync_is_no_attempt_but_a_check_and_a_success() {
     let pki = Pki::new();
     let mount = Mount::with(&pki.pair(1));
     let seen = Arc::new(Notes::default());
-    let metrics: Arc<dyn Metrics> = Arc::clone(&seen) as Arc<dyn Metrics>;
+    let metrics: Arc<dyn Metrics> = Arc::<Notes>::clone(&seen);
     let reloader = Reloader::builder(mount.paths()).resync_interval(Duration::from_millis(20));
     let reloader = reloader.metrics(metrics).start().unwrap();
     eventually(SOON, "resyncs are checks", || seen.checks.load(Ordering::Relaxed) > 20);
@@ -231,7 +240,7 @@ fn metrics_are_told_in_order_and_nothing_after_the_end() {
     let pki = Pki::new();
     let mount = Mount::with(&pki.pair(1));
     let seen = Arc::new(Notes::default());
-    let metrics: Arc<dyn Metrics> = Arc::clone(&seen) as Arc<dyn Metrics>;
+    let metrics: Arc<dyn Metrics> = Arc::<Notes>::clone(&seen);
     let reloader = Reloader::builder(mount.paths()).metrics(metrics).start().unwrap();
     for next in 2..=5 {
         mount.swap(&pki.pair(next));

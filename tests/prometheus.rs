@@ -3,6 +3,13 @@
 //! Needs `prometheus` and `promtool`, in `PATH` or unpacked in `target/prometheus` (`.ci/run` does that), and the
 //! example, which `cargo test` builds along. Says what it misses, where it misses something.
 #![cfg(feature = "prometheus")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "test code outside of test functions, which reads small files and says what it skips"
+)]
 
 mod common;
 

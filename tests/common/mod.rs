@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustls_reload::issue::{Ca, Issued, Key};
-use rustls_reload::publish::SecretDir;
+use rustls_reload::publish::{PublishError, SecretDir};
 use rustls_reload::{Paths, Reloader};
 use tempfile::TempDir;
 
@@ -106,7 +106,14 @@ impl Mount {
 
     pub(crate) fn put(&self, files: &[(&str, &str)]) -> Instant {
         let files: Vec<_> = files.iter().map(|(name, text)| (*name, text.as_bytes())).collect();
-        self.secret.publish(&files).unwrap().swapped_at().expect("new content")
+        let deadline = Instant::now() + SOON;
+        loop {
+            match self.secret.publish(&files) {
+                // A process that another test starts has our descriptors, and with them the lock, until its `exec`.
+                Err(PublishError::Busy { .. }) if Instant::now() < deadline => std::thread::yield_now(),
+                published => return published.unwrap().swapped_at().expect("new content"),
+            }
+        }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
