@@ -203,3 +203,30 @@ fn on_event_may_do_what_on_swap_may() {
     mount.swap(&pki.pair(3));
     assert_eq!(store.number(), 2, "nothing is published after the end");
 }
+
+#[test]
+fn no_callback_starts_after_shutdown_not_even_the_next_one_of_an_event_that_is_being_told() {
+    let pki = Pki::new();
+    let mount = Mount::with(&pki.pair(1));
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let (entered, late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (inside, after) = (Arc::clone(&entered), Arc::clone(&late));
+    let reloader = Reloader::builder(mount.paths())
+        .on_swap(move |_| {
+            inside.fetch_add(1, Ordering::SeqCst);
+            released.lock().unwrap().recv().unwrap_err();
+        })
+        .on_event(move |_| {
+            after.fetch_add(1, Ordering::SeqCst);
+        });
+    let reloader = reloader.start().unwrap();
+    mount.swap(&pki.pair(2));
+    eventually(SOON, "the first callback runs", || entered.load(Ordering::SeqCst) == 1);
+    reloader.shutdown();
+    drop(release);
+    drop(reloader);
+    // The callbacks are dropped with the thread, and their counters with them: now it can be said for sure.
+    eventually(SOON, "the thread has ended", || Arc::strong_count(&late) == 1);
+    assert_eq!(late.load(Ordering::SeqCst), 0);
+}

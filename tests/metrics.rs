@@ -348,7 +348,9 @@ fn exposition_is_read_by_a_client_library_of_another_language() {
     // What a label may hold, and what a naive encoder breaks at.
     let odd = "quote\" back\\slash\nline";
     let _odd = scrapes.reloader(mount.paths(), odd).start().unwrap();
-    let _plain = scrapes.reloader(mount.paths(), "a").start().unwrap();
+    let plain = scrapes.reloader(mount.paths(), "a").start().unwrap();
+    // Answered once it is watched: from now on an event leads to each swap.
+    plain.reload_now().unwrap();
     mount.swap(&pki.pair(2));
     eventually(SOON, "a duration", || {
         scrapes.value(r#"tls_reload_duration_seconds_count{identity="a"}"#) == 1
