@@ -252,7 +252,9 @@ impl Slot {
                 if loaded.swapped || self.place.is_some() {
                     self.place = self.failure_of_place();
                 }
-                if !loaded.swapped {
+                if loaded.swapped {
+                    self.starting = false;
+                } else {
                     self.unchanged(trigger);
                 }
                 // Young files are read at each resync: that is no load until it brings something.
@@ -261,6 +263,7 @@ impl Slot {
                 debug!("identity={} trigger={trigger:?} loaded", self.shared.identity);
             }
             Some(Outcome { result: Err((error, verdict)), trigger }) => {
+                self.starting = false;
                 let lasts = verdict != Verdict::Transient && trigger != Trigger::Startup;
                 if lasts || trigger == Trigger::Manual {
                     self.report_failure(trigger, &error);
@@ -371,7 +374,7 @@ impl Slot {
     /// A look from time to time that finds nothing new is no attempt, and neither is the second look at start.
     fn unchanged(&mut self, trigger: Trigger) {
         self.checked(ReloadResult::Unchanged);
-        let starting = std::mem::replace(&mut self.starting, false);
+        let starting = std::mem::replace(&mut self.starting, false) && trigger == Trigger::Event;
         if trigger != Trigger::Resync && !starting {
             self.shared
                 .report(|metrics, subject| metrics.reload_attempt(subject, trigger, ReloadResult::Unchanged));
