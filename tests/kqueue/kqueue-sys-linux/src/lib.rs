@@ -158,12 +158,14 @@ pub unsafe fn kevent(
 /// As `close(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    {
+    let (closed, others) = {
         let mut queues = lock(&QUEUES);
-        queues.remove(&fd);
-        for queue in queues.values() {
-            lock(queue).forget(fd);
-        }
+        (queues.remove(&fd), queues.values().cloned().collect::<Vec<_>>())
+    };
+    // Freeing an inotify takes the kernel a while: nobody else waits for it.
+    drop(closed);
+    for queue in others {
+        lock(&queue).forget(fd);
     }
     queue::close(fd)
 }
