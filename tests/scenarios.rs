@@ -150,7 +150,8 @@ fn run_all(mode: Mode) {
 }
 
 fn run(script: &Script, mode: Mode) -> Outcome {
-    if let Some((_, reason)) = script.not.iter().find(|(not, _)| not == mode.kind() || not == mode.name()) {
+    let is_this = |not: &str| not == mode.kind() || not == mode.name() || not == mode.backend();
+    if let Some((_, reason)) = script.not.iter().find(|(not, _)| is_this(not)) {
         return Outcome::Skipped(reason.clone());
     }
     let dir = tempfile::tempdir().unwrap();

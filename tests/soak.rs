@@ -41,6 +41,8 @@ fn soak(rotations: u64) {
     };
     // The first hundred grow the heap to what a rotation needs.
     rotate(100);
+    // What is watched is made right after what is published: the reload thread has come to its end by now.
+    reloader.reload_now().unwrap();
     let before = Cost::now();
     rotate(rotations);
     eventually(SOON, "descriptors, threads and watches are as before", || {

@@ -72,6 +72,14 @@ impl Mode {
         }
     }
 
+    pub(crate) fn backend(self) -> &'static str {
+        match self {
+            Self::Events | Self::FewEvents if cfg!(kqueue_shim) => "kqueue",
+            Self::Events | Self::FewEvents => "inotify",
+            Self::Poll => "poll",
+        }
+    }
+
     /// What is added to every bound.
     fn allowance(self) -> Duration {
         match self {
