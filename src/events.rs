@@ -31,6 +31,20 @@ pub enum Event {
     Failed(Arc<LoadError>),
     /// The files are right again, whether or not they brought a new generation.
     Recovered,
+    /// The certificate that is served runs out: sent with a sixth of its life left, seven days, and one day.
+    #[non_exhaustive]
+    Expiring {
+        /// What is served.
+        generation: Arc<Generation>,
+        /// The time that is left.
+        left: Duration,
+    },
+    /// The certificate that is served has expired. It is served on, for want of a better one.
+    #[non_exhaustive]
+    Expired {
+        /// What is served.
+        generation: Arc<Generation>,
+    },
     /// The kernel does not tell of changes; the files are polled.
     WatchDegraded(WatchFailure),
     /// The kernel tells of changes again.

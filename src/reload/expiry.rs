@@ -22,7 +22,9 @@ pub(crate) struct Expiry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// It runs out in so many seconds.
-    Expiring { left: Duration },
+    Expiring {
+        left: Duration,
+    },
     Expired,
 }
 
@@ -106,7 +108,9 @@ mod tests {
     fn only_the_most_urgent_is_said_late() {
         let mut expiry = of_days(90);
         let late = 90 * DAY - 3600;
-        assert!(matches!(expiry.due(late), Some(Notice::Expiring { left }) if left < Duration::from_secs(3600)));
+        assert!(
+            matches!(expiry.due(late), Some(Notice::Expiring { left }) if left < Duration::from_secs(3600))
+        );
         assert_eq!(expiry.due(late), None);
         assert_eq!(expiry.next(late), Some(Duration::from_secs(3600)));
     }
@@ -114,7 +118,9 @@ mod tests {
     /// 1970, the year 9999, and a certificate that ends before it begins: nothing over- or underflows.
     #[test]
     fn odd_dates_are_survived() {
-        for (not_before, not_after) in [(i64::MIN, i64::MAX), (0, 253_402_300_799), (100, 50), (i64::MAX, i64::MIN)] {
+        for (not_before, not_after) in
+            [(i64::MIN, i64::MAX), (0, 253_402_300_799), (100, 50), (i64::MAX, i64::MIN)]
+        {
             let mut expiry = Expiry::of(validity(not_before, not_after));
             for now in [i64::MIN, -1, 0, 1_800_000_000, i64::MAX] {
                 expiry.due(now);

@@ -1,6 +1,7 @@
 //! Keeps a store fresh from files: the schedule, the threads, and the handle to them.
 
 mod builder;
+mod expiry;
 mod health;
 mod schedule;
 #[cfg(test)]

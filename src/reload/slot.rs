@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use log::{debug, info, warn};
+use log::{debug, error, info, warn};
 use parking_lot::Mutex;
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 
+use super::expiry;
 use super::health::{Health, Stats, Status};
 use super::schedule::{Step, Timing, Verdict};
 use super::tracker::{Host, Loaded, Outcome, Tracker};
@@ -103,6 +104,9 @@ pub(super) struct Slot {
     starting: bool,
     /// What metrics were told last.
     healthy: Option<bool>,
+    /// What is still to be said of the certificate that is served.
+    expiry: Option<expiry::Expiry>,
+    expiry_at: Option<Instant>,
 }
 
 impl Slot {
@@ -118,12 +122,15 @@ impl Slot {
             place: None,
             overflows: 0,
             healthy: None,
+            expiry: None,
+            expiry_at: None,
             starting: false,
         }
     }
 
     pub(super) fn deadline(&self) -> Instant {
-        self.tracker.deadline()
+        let deadline = self.tracker.deadline();
+        self.expiry_at.map_or(deadline, |at| at.min(deadline))
     }
 
     /// The first load, on the thread that starts. Nothing is watched yet: [`Slot::watched`] makes up for it.
@@ -240,6 +247,7 @@ impl Slot {
             self.judge_watching(watch);
         }
         for swap in swaps {
+            self.expiry = Some(expiry::Expiry::of(swap.generation().bundle().leaf().validity()));
             self.announce(swap);
         }
         if recovered {
@@ -274,7 +282,34 @@ impl Slot {
             }
             None => {}
         }
+        self.warn_of_expiry();
         self.report_health();
+    }
+
+    /// Warns when the certificate that is served runs out, whatever happens on the disk. Judged by the wall
+    /// clock each time that the slot is looked after, so that a clock that jumps is seen within a resync.
+    fn warn_of_expiry(&mut self) {
+        let Some(expiry) = &mut self.expiry else { return };
+        let now = i64::try_from(self.shared.now().as_secs()).unwrap_or(i64::MAX);
+        let due = expiry.due(now);
+        self.expiry_at = expiry.next(now).and_then(|wait| Instant::now().checked_add(wait));
+        let Some(generation) = self.shared.store.current().filter(|_| due.is_some()) else { return };
+        let leaf = generation.bundle().leaf();
+        let (identity, serial, not_after) = (&self.shared.identity, leaf.serial(), leaf.validity().not_after);
+        match due {
+            Some(expiry::Notice::Expiring { left }) => {
+                let hours = left.as_secs() / 3600;
+                warn!("identity={identity} serial={serial} not_after={not_after} expires in {hours} h");
+                self.tell(&Event::Expiring { generation, left });
+            }
+            Some(expiry::Notice::Expired) => {
+                error!(
+                    "identity={identity} serial={serial} not_after={not_after} has expired, and is still served"
+                );
+                self.tell(&Event::Expired { generation });
+            }
+            None => {}
+        }
     }
 
     fn announce(&self, swap: Swap) {
@@ -474,7 +509,8 @@ fn log_swap(identity: &str, swap: &Swap) {
     let (serial, not_after) = (leaf.serial(), leaf.validity().not_after);
     let trigger = swap.trigger().as_str();
     let latency = swap.latency().map_or_else(String::new, |latency| format!(" latency={latency:.1?}"));
+    let changed = swap.difference().map_or_else(String::new, |changes| format!(" changed=\"{changes}\""));
     info!(
-        "identity={identity} generation={number} serial={serial} not_after={not_after} trigger={trigger}{latency} now serving"
+        "identity={identity} generation={number} serial={serial} not_after={not_after} trigger={trigger}{latency}{changed} now serving"
     );
 }
