@@ -43,6 +43,6 @@ pub use resolver::Resolver;
 pub use server::{ClientAuth, ConfigError, ServerSettings};
 pub use source::{FileKind, ReadError};
 pub use store::Store;
-pub use trust::Trust;
+pub use trust::{CrlExpiry, CrlFile, Trust};
 pub use verifier::ClientVerifier;
 pub use watch::{Backend, WatchFailure};

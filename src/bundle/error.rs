@@ -8,6 +8,7 @@ use super::sentence::Sentence;
 use super::{Fingerprint, KeyEncoding, KeyType};
 use crate::paths::{Paths, Role};
 use crate::pem::{self, Label};
+use crate::trust::CrlFile;
 
 /// Why no [`Bundle`](super::Bundle) was made.
 ///
@@ -136,13 +137,24 @@ pub enum BundleError {
         /// The line where it starts.
         line: usize,
     },
-    /// No revocation list in the CRL file.
+    /// A CRL file is neither sound PEM nor the DER of a list.
+    CrlPem {
+        /// Which file.
+        file: CrlFile,
+        /// What is wrong with it.
+        error: pem::Error,
+    },
+    /// No revocation list in a CRL file.
     NoCrl {
+        /// Which file.
+        file: CrlFile,
         /// What is there instead.
         found: Found,
     },
-    /// Something in the CRL file that is no revocation list, or one that rustls cannot use.
+    /// Something in a CRL file that is no revocation list, or one that rustls cannot use.
     UnusableCrl {
+        /// Which file.
+        file: CrlFile,
         /// Which list of the file.
         position: usize,
         /// The line where it starts, if it came as text.
@@ -180,14 +192,24 @@ impl BundleError {
             | Self::KeyMismatch { key_role: role, .. } => *role,
             Self::UnusableLeaf { .. } | Self::LeafNotFirst { .. } => Role::Cert,
             Self::KeyInCaFile { .. } | Self::NotACa { .. } | Self::UnusableAnchor { .. } => Role::Ca,
-            Self::NoCrl { .. } | Self::UnusableCrl { .. } => Role::Crl,
+            Self::CrlPem { .. } | Self::NoCrl { .. } | Self::UnusableCrl { .. } => Role::Crl,
+        }
+    }
+
+    /// Which of the CRL files, if it is about one.
+    pub(super) fn crl_file(&self) -> Option<&CrlFile> {
+        match self {
+            Self::CrlPem { file, .. } | Self::NoCrl { file, .. } | Self::UnusableCrl { file, .. } => {
+                Some(file)
+            }
+            _ => None,
         }
     }
 
     /// A short, stable name of the kind of failure, for a metric's label.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Pem { error, .. } => error.problem().reason(),
+            Self::Pem { error, .. } | Self::CrlPem { error, .. } => error.problem().reason(),
             Self::NoCertificate { .. } => "no_certificate",
             Self::NoKey { .. } => "no_key",
             Self::SeveralKeys { .. } => "several_keys",

@@ -15,13 +15,14 @@ mod text;
 mod warning;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::sign::CertifiedKey;
 
-use crate::trust::Trust;
+use crate::trust::{CrlInput, Trust};
 use input::{Chain, Identity};
 
 pub use error::{BundleError, CaRule, Found};
@@ -63,8 +64,8 @@ impl Bundle {
         let mut warnings = Vec::new();
         let identity = Identity::from_pem(material.cert, material.key, &mut warnings)?;
         let mut bundle = Self::from_identity(identity, provider, now, warnings)?;
-        if material.ca.is_some() || material.crl.is_some() {
-            let trust = Trust::from_pem(material.ca, material.crl, provider, now, &mut bundle.warnings)?;
+        if material.ca.is_some() || !material.crls.is_empty() {
+            let trust = Trust::from_pem(material.ca, &material.crls, provider, now, &mut bundle.warnings)?;
             bundle.trust = Some(Arc::new(trust));
         }
         match material.ocsp {
@@ -191,13 +192,13 @@ impl fmt::Debug for Bundle {
 ///     Bundle::from_pem(&Material::new(cert, key).with_ca(ca), &provider, UnixTime::now())
 /// }
 /// ```
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Material<'a> {
     cert: &'a [u8],
     /// Nothing where the certificate file holds the key.
     key: Option<&'a [u8]>,
     ca: Option<&'a [u8]>,
-    crl: Option<&'a [u8]>,
+    crls: Vec<CrlInput<'a>>,
     ocsp: Option<&'a [u8]>,
 }
 
@@ -210,7 +211,7 @@ impl<'a> Material<'a> {
 
     /// One file that holds chain and key, in any order.
     pub fn combined(file: &'a [u8]) -> Self {
-        Self { cert: file, key: None, ca: None, crl: None, ocsp: None }
+        Self { cert: file, key: None, ca: None, crls: Vec::new(), ocsp: None }
     }
 
     /// Adds the CA file.
@@ -219,10 +220,18 @@ impl<'a> Material<'a> {
         Self { ca: Some(ca), ..self }
     }
 
-    /// Adds the CRL file: PEM with any number of lists, or one list in DER.
+    /// Adds a CRL file: PEM with any number of lists, or one list in DER. May be called repeatedly.
     #[must_use]
-    pub fn with_crl(self, crl: &'a [u8]) -> Self {
-        Self { crl: Some(crl), ..self }
+    pub fn with_crl(mut self, crl: &'a [u8]) -> Self {
+        self.crls.push(CrlInput { path: None, bytes: crl });
+        self
+    }
+
+    /// Adds a CRL file as [`with_crl`](Self::with_crl), with the path by which errors and warnings name it.
+    #[must_use]
+    pub fn with_crl_at(mut self, path: &'a Path, crl: &'a [u8]) -> Self {
+        self.crls.push(CrlInput { path: Some(path), bytes: crl });
+        self
     }
 
     /// Adds the OCSP response, DER.
@@ -239,7 +248,7 @@ impl fmt::Debug for Material<'_> {
             .field("cert", &self.cert.len())
             .field("key", &self.key.map(<[u8]>::len))
             .field("ca", &self.ca.map(<[u8]>::len))
-            .field("crl", &self.crl.map(<[u8]>::len))
+            .field("crls", &self.crls.iter().map(|crl| crl.bytes.len()).collect::<Vec<_>>())
             .field("ocsp", &self.ocsp.map(<[u8]>::len))
             .finish()
     }

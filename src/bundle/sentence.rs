@@ -6,6 +6,7 @@ use super::error::{BundleError, Found};
 use super::key::KeyType;
 use crate::paths::{Paths, Role};
 use crate::pem::Label;
+use crate::trust::CrlFile;
 
 /// The one place where the sentences are written.
 pub(super) struct Sentence<'a> {
@@ -13,20 +14,27 @@ pub(super) struct Sentence<'a> {
     pub(super) paths: Option<&'a Paths>,
 }
 
-impl Sentence<'_> {
-    fn name(&self, role: Role) -> String {
-        match self.paths.and_then(|paths| paths.get(role)) {
-            Some(path) => path.display().to_string(),
-            None => role.to_string(),
-        }
+/// The path of a file, or what it is for.
+pub(super) fn file_name(role: Role, crl: Option<&CrlFile>, paths: Option<&Paths>) -> String {
+    let configured = || match (crl, paths) {
+        // Which of the paths it came from is not known.
+        (Some(CrlFile::Number(_)), _) => None,
+        (_, paths) => paths.and_then(|paths| paths.get(role)),
+    };
+    match (crl.and_then(CrlFile::path).or_else(configured), crl) {
+        (Some(path), _) => path.display().to_string(),
+        (None, Some(crl)) => crl.to_string(),
+        (None, None) => role.to_string(),
     }
 }
 
 impl fmt::Display for Sentence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.name(self.error.role()))?;
+        let role = self.error.role();
+        f.write_str(&file_name(role, self.error.crl_file(), self.paths))?;
+        f.write_str(": ")?;
         match self.error {
-            BundleError::Pem { error, .. } => error.fmt(f),
+            BundleError::Pem { error, .. } | BundleError::CrlPem { error, .. } => error.fmt(f),
             BundleError::NoCertificate { role, found } => {
                 write!(f, "no certificate found{}{}", But(found), missing_certificate_advice(*role, found))
             }
@@ -87,7 +95,7 @@ impl fmt::Display for Sentence<'_> {
                 let certificate = match key_role {
                     Role::Cert => "the same file".to_owned(),
                     _ if self.paths.is_none() => format!("the {}", Role::Cert),
-                    _ => self.name(Role::Cert),
+                    _ => file_name(Role::Cert, None, self.paths),
                 };
                 write!(
                     f,
@@ -112,8 +120,8 @@ impl fmt::Display for Sentence<'_> {
                     "line {line}: certificate {position} cannot be a trust anchor: rustls does not read it"
                 )
             }
-            BundleError::NoCrl { found } => write!(f, "no X509 CRL found{}", But(found)),
-            BundleError::UnusableCrl { position, line } => {
+            BundleError::NoCrl { found, .. } => write!(f, "no X509 CRL found{}", But(found)),
+            BundleError::UnusableCrl { position, line, .. } => {
                 write!(
                     f,
                     "{}revocation list {position} is damaged or of a kind that rustls cannot use",

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use super::sentence::file_name;
 use super::{KeyType, Purpose, Validity};
 use crate::paths::{Paths, Role};
 use crate::pem::Label;
+use crate::trust::CrlFile;
 
 /// Something odd in the files that did not refuse them.
 ///
@@ -103,6 +105,31 @@ pub enum Warning {
         /// Its subject, escaped.
         subject: String,
     },
+    /// A block in a CRL file that was not used.
+    SkippedInCrl {
+        /// Which file.
+        file: CrlFile,
+        /// What it is.
+        label: Label,
+        /// The line where it starts.
+        line: usize,
+    },
+    /// A newer revocation list is due. This one stays in force, unless expired lists are to refuse everybody.
+    CrlExpired {
+        /// Which file.
+        file: CrlFile,
+        /// Which list of the file.
+        position: usize,
+        /// When it was due, in seconds since 1970.
+        next_update: i64,
+    },
+    /// A revocation list that is not used, for there is a newer one of the same issuer, or the same once more.
+    CrlSuperseded {
+        /// Which file.
+        file: CrlFile,
+        /// Which list of the file.
+        position: usize,
+    },
     /// An OCSP response that is not stapled.
     OcspUnusable(OcspProblem),
 }
@@ -117,8 +144,19 @@ impl Warning {
             | Self::WeakSignature { role, .. } => *role,
             Self::KeyNotCompared => Role::Key,
             Self::AnchorOutOfValidity { .. } | Self::AnchorVersion1 { .. } => Role::Ca,
+            Self::SkippedInCrl { .. } | Self::CrlExpired { .. } | Self::CrlSuperseded { .. } => Role::Crl,
             Self::OcspUnusable(_) => Role::Ocsp,
             _ => Role::Cert,
+        }
+    }
+
+    /// Which of the CRL files, if it is about one.
+    fn crl_file(&self) -> Option<&CrlFile> {
+        match self {
+            Self::SkippedInCrl { file, .. }
+            | Self::CrlExpired { file, .. }
+            | Self::CrlSuperseded { file, .. } => Some(file),
+            _ => None,
         }
     }
 
@@ -130,7 +168,7 @@ impl Warning {
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.role(), Sentence(self))
+        write!(f, "{}: {}", file_name(self.role(), self.crl_file(), None), Sentence(self))
     }
 }
 
@@ -142,10 +180,9 @@ struct Named<'a> {
 
 impl fmt::Display for Named<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.paths.get(self.warning.role()) {
-            Some(path) => write!(f, "{}: {}", path.display(), Sentence(self.warning)),
-            None => self.warning.fmt(f),
-        }
+        let Self { warning, paths } = self;
+        let file = file_name(warning.role(), warning.crl_file(), Some(paths));
+        write!(f, "{file}: {}", Sentence(warning))
     }
 }
 
@@ -155,7 +192,9 @@ struct Sentence<'a>(&'a Warning);
 impl fmt::Display for Sentence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Warning::SkippedBlock { label, line, .. } => write!(f, "line {line}: {label} is not used"),
+            Warning::SkippedBlock { label, line, .. } | Warning::SkippedInCrl { label, line, .. } => {
+                write!(f, "line {line}: {label} is not used")
+            }
             Warning::KeyInCertificateFile { line } => {
                 write!(f, "line {line}: a private key that is not used: is this file readable by others?")
             }
@@ -198,6 +237,13 @@ impl fmt::Display for Sentence<'_> {
             }
             Warning::AnchorVersion1 { position, subject } => {
                 write!(f, "certificate {position} ({subject}) is of X.509 version 1: nothing limits it")
+            }
+            Warning::CrlExpired { position, next_update, .. } => write!(
+                f,
+                "revocation list {position} expired at {next_update} (Unix time): is its download late?"
+            ),
+            Warning::CrlSuperseded { position, .. } => {
+                write!(f, "revocation list {position} is not used: a newer one of its issuer is there")
             }
             Warning::OcspUnusable(problem) => write!(f, "{problem}: nothing is stapled"),
         }

@@ -1,4 +1,4 @@
-//! What verifies the peer: the trust anchors of the CA file and the revocation lists of the CRL file.
+//! What verifies the peer: the trust anchors of the CA file and the revocation lists of the CRL files.
 //!
 //! Fails closed: one bad entry refuses the file, for a peer must not be judged by half of what was meant. The
 //! system's pool is not known here.
@@ -7,6 +7,10 @@ mod crl;
 mod system;
 
 pub(crate) use system::system_roots;
+
+pub use crl::{CrlExpiry, CrlFile};
+
+pub(crate) use crl::CrlInput;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,6 +25,7 @@ use crate::bundle::{
 };
 use crate::paths::Role;
 use crate::pem;
+use crl::Lists;
 
 /// The trust of one generation, checked and never changed.
 ///
@@ -30,14 +35,14 @@ pub struct Trust {
     roots: Arc<RootCertStore>,
     subjects: Vec<String>,
     fingerprints: BTreeSet<Fingerprint>,
-    crls: Vec<CertificateRevocationListDer<'static>>,
+    crls: Lists,
     not_after: Option<i64>,
 }
 
 impl Trust {
     pub(crate) fn from_pem(
         ca: Option<&[u8]>,
-        crl: Option<&[u8]>,
+        crls: &[CrlInput<'_>],
         provider: &CryptoProvider,
         now: UnixTime,
         warnings: &mut Vec<Warning>,
@@ -46,7 +51,7 @@ impl Trust {
         if let Some(ca) = ca {
             anchors.read(ca, now, warnings)?;
         }
-        let crls = crl.map_or_else(|| Ok(Vec::new()), |crl| crl::read(crl, provider, warnings))?;
+        let crls = Lists::read(crls, provider, now, warnings)?;
         Ok(Self {
             roots: Arc::new(anchors.roots),
             subjects: anchors.subjects,
@@ -76,10 +81,20 @@ impl Trust {
         &self.fingerprints
     }
 
-    /// The revocation lists; each is known to be one that rustls can use. Their signatures and dates are looked
-    /// at when a peer is verified.
+    /// The revocation lists, the newest first; each is known to be one that rustls can use. Of several of the same
+    /// issuer, key and distribution point only the newest is here. Their signatures are looked at when a peer is
+    /// verified, their dates if [`CrlExpiry::Enforce`] is wanted.
+    ///
+    /// Where there are lists at all, each certificate of a peer's chain must be covered by one: rustls refuses a
+    /// peer whose status is unknown, and this crate keeps that. Otherwise a list that is missing would revoke
+    /// nobody.
     pub fn crls(&self) -> &[CertificateRevocationListDer<'static>] {
-        &self.crls
+        &self.crls.ders
+    }
+
+    /// When the first of the revocation lists expires, in seconds since 1970, if there are any.
+    pub fn crl_next_update(&self) -> Option<i64> {
+        self.crls.next_update
     }
 
     /// The earliest not-after of the anchors, in seconds since 1970, if there are any.
@@ -92,7 +107,8 @@ impl fmt::Debug for Trust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trust")
             .field("anchors", &self.anchors())
-            .field("crls", &self.crls.len())
+            .field("crls", &self.crls().len())
+            .field("crl_next_update", &self.crls.next_update)
             .field("trust_not_after", &self.not_after)
             .finish_non_exhaustive()
     }
@@ -118,7 +134,7 @@ impl Default for Anchors {
 
 impl Anchors {
     fn read(&mut self, text: &[u8], now: UnixTime, warnings: &mut Vec<Warning>) -> Result<(), BundleError> {
-        let blocks = blocks(Role::Ca, text)?;
+        let blocks = pem::parse(text).map_err(|error| BundleError::Pem { role: Role::Ca, error })?;
         let found = Found::in_blocks(&blocks);
         let mut position = 0_usize;
         for block in blocks {
@@ -175,10 +191,6 @@ impl Anchors {
         self.subjects.push(subject);
         Ok(())
     }
-}
-
-fn blocks(role: Role, text: &[u8]) -> Result<Vec<pem::Block>, BundleError> {
-    pem::parse(text).map_err(|error| BundleError::Pem { role, error })
 }
 
 #[cfg(test)]
