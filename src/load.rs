@@ -38,8 +38,8 @@ pub(crate) fn from_snapshot(
     if let Some(ca) = snapshot.bytes(Role::Ca) {
         material = material.with_ca(ca);
     }
-    if let Some(crl) = snapshot.bytes(Role::Crl) {
-        material = material.with_crl(crl);
+    for (path, crl) in snapshot.all(Role::Crl) {
+        material = material.with_crl_at(path, crl);
     }
     if let Some(ocsp) = snapshot.bytes(Role::Ocsp) {
         material = material.with_ocsp(ocsp);

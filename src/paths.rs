@@ -25,7 +25,7 @@ pub struct Paths {
     key: PathBuf,
     ca: Option<PathBuf>,
     ca_presence: Presence,
-    crl: Option<PathBuf>,
+    crls: Vec<PathBuf>,
     ocsp: Option<PathBuf>,
 }
 
@@ -37,7 +37,7 @@ impl Paths {
             key: key.into(),
             ca: None,
             ca_presence: Presence::Required,
-            crl: None,
+            crls: Vec::new(),
             ocsp: None,
         }
     }
@@ -74,10 +74,19 @@ impl Paths {
         Self { ca: Some(path.into()), ca_presence: Presence::Required, ..self }
     }
 
-    /// Adds a file of PEM certificate revocation lists. It must be there, like the CA file.
+    /// Adds certificate revocation lists: a file (PEM, or one list in DER), or a directory of such files. May be
+    /// called repeatedly. Each must be there, like the CA file.
+    ///
+    /// In a directory every regular file, and every link to one, is a CRL file, unless its name starts with a dot:
+    /// whoever puts a file there writes it under such a name, or elsewhere, and renames it in. Subdirectories are
+    /// passed over. A mounted ConfigMap or Secret will do, and so will a directory within one.
+    ///
+    /// Fails closed: a directory without a CRL file, one with more than 1,024 names, and one with a single bad
+    /// file, refuse the generation. The files are open all at once while they are read.
     #[must_use]
-    pub fn with_crl(self, path: impl Into<PathBuf>) -> Self {
-        Self { crl: Some(path.into()), ..self }
+    pub fn with_crl(mut self, path: impl Into<PathBuf>) -> Self {
+        self.crls.push(path.into());
+        self
     }
 
     /// Adds the OCSP response (DER) to staple. While it is missing, nothing is stapled.
@@ -101,9 +110,9 @@ impl Paths {
         self.ca.as_deref()
     }
 
-    /// The CRL file, if one is configured.
-    pub fn crl(&self) -> Option<&Path> {
-        self.crl.as_deref()
+    /// The CRL files and directories of CRL files.
+    pub fn crls(&self) -> &[PathBuf] {
+        &self.crls
     }
 
     /// The OCSP response file, if one is configured.
@@ -111,22 +120,23 @@ impl Paths {
         self.ocsp.as_deref()
     }
 
-    /// The path that plays `role`, if one is configured.
+    /// The path that plays `role`, if one is configured; for CRLs, the first.
     pub fn get(&self, role: Role) -> Option<&Path> {
         match role {
             Role::Cert => Some(&self.cert),
             Role::Key => Some(&self.key),
             Role::Ca => self.ca(),
-            Role::Crl => self.crl(),
+            Role::Crl => self.crls.first().map(PathBuf::as_path),
             Role::Ocsp => self.ocsp(),
         }
     }
 
-    /// Every configured file, certificate first, with whether its absence refuses a generation.
+    /// Every configured path, certificate first, with whether its absence refuses a generation.
     pub(crate) fn files(&self) -> impl Iterator<Item = (Role, &Path, Presence)> {
-        [Role::Cert, Role::Key, Role::Ca, Role::Crl, Role::Ocsp]
-            .into_iter()
-            .filter_map(|role| Some((role, self.get(role)?, self.presence(role))))
+        let single = |role| Some((role, self.get(role)?));
+        let before = [Role::Cert, Role::Key, Role::Ca].into_iter().filter_map(single);
+        let crls = self.crls.iter().map(|path| (Role::Crl, path.as_path()));
+        before.chain(crls).chain(single(Role::Ocsp)).map(|(role, path)| (role, path, self.presence(role)))
     }
 
     /// A CA file that may be missing becomes one that must be there: client authentication is wanted.
@@ -141,7 +151,7 @@ impl Paths {
             key: current.join(self.key),
             ca: self.ca.map(|path| current.join(path)),
             ca_presence: self.ca_presence,
-            crl: self.crl.map(|path| current.join(path)),
+            crls: self.crls.iter().map(|path| current.join(path)).collect(),
             ocsp: self.ocsp.map(|path| current.join(path)),
         }
     }
@@ -201,6 +211,14 @@ mod tests {
         let paths = Paths::new("c.crt", "/abs/c.key").absolute_from(Path::new("/srv"));
         assert_eq!(paths.cert(), Path::new("/srv/c.crt"));
         assert_eq!(paths.key(), Path::new("/abs/c.key"));
+    }
+
+    #[test]
+    fn revocation_lists_come_from_any_number_of_paths() {
+        let paths = Paths::new("c", "k").with_crl("a.crl").with_crl("/crls").absolute_from(Path::new("/srv"));
+        let crls: Vec<_> = paths.files().filter(|(role, ..)| *role == Role::Crl).collect();
+        let expected = ["/srv/a.crl", "/crls"].map(|path| (Role::Crl, Path::new(path), Presence::Required));
+        assert_eq!(crls, expected);
     }
 
     #[test]

@@ -49,6 +49,9 @@ pub(crate) const SEARCH_DIR: OFlags =
 pub(crate) const SEARCH_DIR: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// A directory opened for listing the names in it. A link is followed: it may be named by a path.
+pub(crate) const READ_DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
 /// A file opened for reading: never follows a link, never waits for the writer of a FIFO, never takes a
 /// terminal.
 pub(crate) const READ_FILE: OFlags = OFlags::RDONLY

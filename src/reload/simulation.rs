@@ -231,8 +231,10 @@ impl Host for SimHost {
     /// Takes every set of whole files: the key fits every certificate.
     fn accept(&mut self, snapshot: &Snapshot, _: Trigger) -> Result<(), LoadError> {
         let mut generations = BTreeSet::new();
-        for role in [Role::Cert, Role::Key, Role::Ca] {
-            let Some(bytes) = snapshot.bytes(role) else { continue };
+        let roles = [Role::Cert, Role::Key, Role::Ca, Role::Crl];
+        for (role, bytes) in
+            roles.iter().flat_map(|role| snapshot.all(*role).map(|(_, bytes)| (*role, bytes)))
+        {
             let whole = (1..=9)
                 .find(|number| bytes == content(role, *number) || bytes == content(Role::Cert, *number));
             match whole {

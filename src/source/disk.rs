@@ -36,6 +36,9 @@ pub(crate) trait Disk {
     /// What `name` in `at` is now.
     fn lstat(&self, at: &Self::Dir, name: &OsStr) -> io::Result<Status>;
 
+    /// The names in `dir`, in any order, without `.` and `..`. Of more than [`MAX_NAMES`] only so many that this shows.
+    fn list(&self, dir: &Self::Dir) -> io::Result<Vec<OsString>>;
+
     /// Opens the file `name` in `at` without waiting.
     fn open_file(&self, at: &Self::Dir, name: &OsStr) -> io::Result<Self::File>;
 
@@ -51,12 +54,18 @@ pub(crate) trait Disk {
     /// The text of the link at `path`, the links before the last name followed; `None` where it is no link.
     fn read_link_at(&self, path: &Path) -> io::Result<Option<OsString>>;
 
+    /// Which directory `path` leads to now, links followed, and the names in it, as [`Disk::list`].
+    fn list_at(&self, path: &Path) -> io::Result<(Inode, Vec<OsString>)>;
+
     /// What a test of the test takes out of the read.
     #[cfg(test)]
     fn sabotage(&self) -> super::Sabotage {
         super::Sabotage::default()
     }
 }
+
+/// The most names that a directory of CRL files may have.
+pub(crate) const MAX_NAMES: usize = 1024;
 
 /// A kind of file with its identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +167,11 @@ impl Disk for OsDisk {
         Ok(status(&stat))
     }
 
+    fn list(&self, dir: &OwnedFd) -> io::Result<Vec<OsString>> {
+        // What is held may be good for looking up names only.
+        names(retry(|| rustix::fs::openat(dir, c".", sys::READ_DIR, Mode::empty()))?)
+    }
+
     fn open_file(&self, at: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
         Ok(retry(|| rustix::fs::openat(at, name, sys::READ_FILE, Mode::empty()))?)
     }
@@ -183,6 +197,31 @@ impl Disk for OsDisk {
     fn read_link_at(&self, path: &Path) -> io::Result<Option<OsString>> {
         link_text(retry(|| rustix::fs::readlinkat(CWD, path, Vec::new())))
     }
+
+    fn list_at(&self, path: &Path) -> io::Result<(Inode, Vec<OsString>)> {
+        let dir = retry(|| rustix::fs::openat(CWD, path, sys::READ_DIR, Mode::empty()))?;
+        Ok((self.dir_id(&dir)?, names(dir)?))
+    }
+}
+
+fn names(dir: OwnedFd) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    let mut entries = rustix::fs::Dir::new(dir)?;
+    while names.len() <= MAX_NAMES {
+        match entries.read() {
+            None => break,
+            Some(Err(Errno::INTR)) => {
+                // It reads no further after an error.
+                entries.rewind();
+                names.clear();
+            }
+            Some(entry) => match entry?.file_name().to_bytes() {
+                b"." | b".." => {}
+                name => names.push(OsString::from_vec(name.to_vec())),
+            },
+        }
+    }
+    Ok(names)
 }
 
 /// A signal may interrupt any call that waits for a slow disk (`signal(7)`).

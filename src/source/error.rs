@@ -51,6 +51,30 @@ pub enum ReadError {
         /// The size allowed, in bytes.
         cap: u64,
     },
+    /// The files of this role are larger together than what is ever read.
+    #[non_exhaustive]
+    TooLargeTogether {
+        /// The first path that is too much.
+        path: PathBuf,
+        /// The sizes up to this one, in bytes.
+        size: u64,
+        /// The sum allowed, in bytes.
+        cap: u64,
+    },
+    /// The directory holds no CRL file.
+    #[non_exhaustive]
+    NoFiles {
+        /// The configured path.
+        path: PathBuf,
+    },
+    /// The directory holds more names than are ever looked at.
+    #[non_exhaustive]
+    TooManyNames {
+        /// The configured path.
+        path: PathBuf,
+        /// How many are allowed.
+        cap: usize,
+    },
     /// More links than the kernel would follow, most likely a loop.
     #[non_exhaustive]
     LinkLoop {
@@ -78,13 +102,16 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// The configured path that it is about.
+    /// The configured path that it is about, or that of a file in a configured directory.
     pub fn path(&self) -> &Path {
         match self {
             Self::NotFound { path, .. }
             | Self::Denied { path, .. }
             | Self::NotAFile { path, .. }
             | Self::TooLarge { path, .. }
+            | Self::TooLargeTogether { path, .. }
+            | Self::NoFiles { path }
+            | Self::TooManyNames { path, .. }
             | Self::LinkLoop { path }
             | Self::Unsettled { path, .. }
             | Self::Io { path, .. } => path,
@@ -97,7 +124,9 @@ impl ReadError {
             Self::NotFound { .. } => "not_found",
             Self::Denied { .. } => "denied",
             Self::NotAFile { .. } => "not_a_file",
-            Self::TooLarge { .. } => "too_large",
+            Self::TooLarge { .. } | Self::TooLargeTogether { .. } => "too_large",
+            Self::NoFiles { .. } => "no_files",
+            Self::TooManyNames { .. } => "too_many_names",
             Self::LinkLoop { .. } => "link_loop",
             Self::Unsettled { .. } => "unsettled",
             Self::Io { .. } => "io",
@@ -163,6 +192,15 @@ impl fmt::Display for ReadError {
             Self::NotAFile { kind, .. } => write!(f, "this is a {kind}, expected a regular file"),
             Self::TooLarge { size, cap, .. } => {
                 write!(f, "{size} bytes, more than the {cap} that are read: is this the right file?")
+            }
+            Self::TooLargeTogether { size, cap, .. } => {
+                write!(f, "{size} bytes with those before it, more than the {cap} that are read in all")
+            }
+            Self::NoFiles { .. } => f.write_str(
+                "this directory holds no file with a name that does not start with a dot, expected at least one",
+            ),
+            Self::TooManyNames { cap, .. } => {
+                write!(f, "this directory holds more than {cap} names: is this the right one?")
             }
             Self::LinkLoop { .. } => f.write_str("too many symbolic links: do they lead in a circle?"),
             Self::Unsettled { attempts, .. } => {

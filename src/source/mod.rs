@@ -7,6 +7,9 @@
 //!    resolved once more, by the kernel. Where a byte differs, or a path leads elsewhere, or to a file of
 //!    another identity, all is read again.
 //!
+//! A path of CRLs may be that of a directory: then step 1 lists it, each visible name in it is one more path, and
+//! step 3 lists it again.
+//!
 //! What is returned was therefore on the disk, whole, at the instant between the last read of step 2 and the
 //! first look of step 3. The identity alone would not prove it: two writes within one tick of the file
 //! system's clock (4 to 10 ms before Linux 6.13, 2 s on FAT) share it, and so do a file and its successor in
@@ -31,11 +34,11 @@ pub(crate) use disk::{Disk, Inode, OsDisk, Status, Timestamp};
 pub use error::ReadError;
 #[cfg(test)]
 pub(crate) use trace::Hop;
-pub(crate) use trace::{Found, Trace};
+pub(crate) use trace::{Found, Trace, is_visible};
 pub(crate) use walk::Walk;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
@@ -51,6 +54,7 @@ pub(crate) struct Snapshot {
 
 struct FileBytes {
     role: Role,
+    path: PathBuf,
     identity: Inode,
     bytes: Zeroizing<Vec<u8>>,
 }
@@ -67,7 +71,13 @@ impl Snapshot {
 
     /// The bytes of the file that plays `role`; `None` where it is absent.
     pub(crate) fn bytes(&self, role: Role) -> Option<&[u8]> {
-        self.files.iter().find(|file| file.role == role).map(|file| file.bytes.as_slice())
+        self.all(role).next().map(|(_, bytes)| bytes)
+    }
+
+    /// Every file that plays `role`, with its path: as configured, or behind that of its directory.
+    pub(crate) fn all(&self, role: Role) -> impl Iterator<Item = (&Path, &[u8])> {
+        let files = self.files.iter().filter(move |file| file.role == role);
+        files.map(|file| (file.path.as_path(), file.bytes.as_slice()))
     }
 
     /// Whether two roles are played by the same file, whatever their paths are.
@@ -121,10 +131,11 @@ enum Torn {
 }
 
 fn read_walked<D: Disk>(disk: &D, walk: &Walk<'_, D>, trace: &Trace) -> Result<Vec<FileBytes>, Torn> {
+    let mut crls = 0;
     let opened = walk
         .ends()
         .iter()
-        .filter_map(|end| read_end(disk, walk, end).transpose())
+        .filter_map(|end| read_end(disk, walk, end, &mut crls).transpose())
         .collect::<Result<Vec<_>, _>>()
         .and_then(|opened| read_again(disk, opened));
     // A failure, too, is only true of a disk that stood still: half of a rotation is not an error.
@@ -145,10 +156,12 @@ fn read_end<'w, D: Disk>(
     disk: &D,
     walk: &'w Walk<'_, D>,
     end: &'w End,
+    crls: &mut u64,
 ) -> Result<Option<Opened<'w, D>>, Torn> {
     let (node, name, status) = match &end.found {
         Ok(Place::File { node, name, status }) => (*node, name, status),
-        Ok(Place::Absent) => return Ok(None),
+        // The files in a directory have ends of their own.
+        Ok(Place::Absent | Place::Directory(_)) => return Ok(None),
         Err(error) => return Err(Torn::Failed(error.clone())),
     };
     let failed = |error: io::Error| {
@@ -162,11 +175,18 @@ fn read_end<'w, D: Disk>(
     if before != *status {
         return Err(Torn::Moved(end.path.clone()));
     }
+    if end.role == Role::Crl {
+        *crls = crls.saturating_add(before.identity.size);
+        if *crls > CRLS_TOGETHER {
+            let (path, size, cap) = (end.path.clone(), *crls, CRLS_TOGETHER);
+            return Err(Torn::Failed(ReadError::TooLargeTogether { path, size, cap }));
+        }
+    }
     let bytes = read_to_end(disk, &handle, &before, end)?;
     if disk.fstat(&handle).map_err(failed)? != before {
         return Err(Torn::Moved(end.path.clone()));
     }
-    let file = FileBytes { role: end.role, identity: before.identity.inode, bytes };
+    let file = FileBytes { role: end.role, path: end.path.clone(), identity: before.identity.inode, bytes };
     Ok(Some(Opened { handle, end, file }))
 }
 
@@ -236,6 +256,9 @@ fn cap(role: Role) -> u64 {
     }
 }
 
+/// What all CRL files may have together: a directory may hold a thousand.
+const CRLS_TOGETHER: u64 = 64 << 20;
+
 #[cfg(not(test))]
 fn rechecks<D: Disk>(_: &D) -> bool {
     true
@@ -272,4 +295,6 @@ pub(crate) struct Sabotage {
     pub(crate) trusts_first_look: bool,
     /// The bytes are not read a second time.
     pub(crate) trusts_stamps: bool,
+    /// Directories are not listed a second time.
+    pub(crate) trusts_listing: bool,
 }

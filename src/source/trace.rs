@@ -1,13 +1,13 @@
 //! What a resolution found, without any handle: comparable, and the base of the watch plan.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::disk::{Disk, FileKind, Identity, Inode, Status, Timestamp};
+use super::disk::{Disk, FileKind, Identity, Inode, MAX_NAMES, Status, Timestamp};
 
 /// Every name that was looked up on the way to every configured file, with the answer.
 ///
@@ -36,11 +36,13 @@ pub(crate) enum Found {
     Link(OsString),
     /// A regular file, or what stands in its place.
     File(Status),
+    /// What is in the directory, in order: any visible name that comes, goes or is written matters.
+    Names(Result<Vec<OsString>, Unlisted>),
     Missing,
     Refused(io::ErrorKind),
 }
 
-/// One configured path: its hops, as indices, in the order of the walk.
+/// One configured path, or one file in a configured directory: its hops, as indices, in the order of the walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Route {
     pub(super) path: PathBuf,
@@ -59,6 +61,15 @@ pub(super) enum Goal {
     NotAFile(FileKind),
     LinkLoop,
     Refused(io::ErrorKind),
+    /// A directory with these names, in order, or the reason why they cannot be had.
+    Names(Result<(Inode, Vec<OsString>), Unlisted>),
+}
+
+/// Why the names in a directory are not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unlisted {
+    TooMany,
+    Refused(io::ErrorKind, Option<i32>),
 }
 
 impl Trace {
@@ -71,11 +82,15 @@ impl Trace {
     /// A link is re-pointed in one step, and to what is complete, so nothing more is to be waited for. A
     /// directory of another identity proves less: it may have been made just now and be filled still.
     pub(crate) fn moved_as_one_since(&self, earlier: &Self) -> bool {
+        // Files that came or went in a directory are not carried by anything.
+        if self.routes.len() != earlier.routes.len() {
+            return false;
+        }
         let mut carrier = None;
         for (now, before) in self.routes.iter().zip(&earlier.routes) {
             let hops = || self.hops_of(now).zip(earlier.hops_of(before));
             let Some((hop, was)) = hops().find(|(hop, was)| hop != was) else {
-                if now.may_be_missing_and_is() {
+                if now.may_be_missing_and_is() || now.is_a_directory() {
                     continue;
                 }
                 return false;
@@ -124,7 +139,7 @@ impl Trace {
         let mut carriers = self
             .routes
             .iter()
-            .filter(|route| !route.may_be_missing_and_is())
+            .filter(|route| !(route.may_be_missing_and_is() || route.is_a_directory()))
             .map(|route| self.carrier(route));
         let first = carriers.next().flatten();
         first.is_some() && carriers.all(|carrier| carrier == first)
@@ -168,6 +183,9 @@ impl Trace {
 
 impl Route {
     fn ends_as_found<D: Disk>(&self, disk: &D) -> bool {
+        if let Goal::Names(then) = &self.goal {
+            return !relists(disk) || list_at(disk, &self.path) == *then;
+        }
         match (disk.stat(&self.path), &self.goal) {
             (Ok(now), Goal::File(then)) => now.identity == *then,
             (Ok(now), Goal::NotAFile(kind)) => now.kind == *kind,
@@ -181,6 +199,43 @@ impl Route {
     fn may_be_missing_and_is(&self) -> bool {
         self.complete && self.goal == Goal::Absent
     }
+
+    /// Of which the files, with routes of their own, are what counts.
+    fn is_a_directory(&self) -> bool {
+        self.complete && matches!(self.goal, Goal::Names(_) | Goal::NotAFile(FileKind::Directory))
+    }
+}
+
+fn list_at<D: Disk>(disk: &D, path: &Path) -> Result<(Inode, Vec<OsString>), Unlisted> {
+    match disk.list_at(path) {
+        Ok((inode, names)) => Ok((inode, visible(names)?)),
+        Err(error) => Err(Unlisted::Refused(error.kind(), error.raw_os_error())),
+    }
+}
+
+/// The names that count, in order.
+pub(super) fn visible(mut names: Vec<OsString>) -> Result<Vec<OsString>, Unlisted> {
+    if names.len() > MAX_NAMES {
+        return Err(Unlisted::TooMany);
+    }
+    names.retain(|name| is_visible(name));
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Whether a name in a directory of files is one of them: `..data` and what is still being written are not.
+pub(crate) fn is_visible(name: &OsStr) -> bool {
+    !name.as_encoded_bytes().starts_with(b".")
+}
+
+#[cfg(not(test))]
+fn relists<D: Disk>(_: &D) -> bool {
+    true
+}
+
+#[cfg(test)]
+fn relists<D: Disk>(disk: &D) -> bool {
+    !disk.sabotage().trusts_listing
 }
 
 /// Whether an error says "there is no such file": `ENOTDIR` is what a path through a file gets.

@@ -10,8 +10,8 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use super::ReadError;
-use super::disk::{Disk, FileKind, Inode, Status};
-use super::trace::{Found, Goal, Hop, Route, Trace, is_missing};
+use super::disk::{Disk, FileKind, Inode, MAX_NAMES, Status};
+use super::trace::{Found, Goal, Hop, Route, Trace, Unlisted, is_missing, visible};
 use crate::paths::{Paths, Presence, Role};
 
 /// The directories that were reached, and where each path ends.
@@ -43,37 +43,50 @@ enum Answer {
     Directory(usize),
     Link(OsString),
     File(Status),
+    /// What is in the directory itself.
+    Names(Result<Vec<OsString>, Unlisted>),
     Missing,
     Refused(io::ErrorKind, Option<i32>),
 }
 
-/// Where a configured path ends.
+/// Where a configured path ends, or that of a file in a configured directory.
 pub(super) struct End {
     pub(super) role: Role,
     pub(super) path: PathBuf,
     pub(super) found: Result<Place, ReadError>,
     hops: Vec<usize>,
+    /// Of a directory of files.
+    names: Option<Result<(Inode, Vec<OsString>), Unlisted>>,
 }
 
 impl End {
     fn goal(&self) -> Goal {
+        if let Some(names) = &self.names {
+            return Goal::Names(names.clone());
+        }
         match &self.found {
             Ok(Place::File { status, .. }) => Goal::File(status.identity),
+            Ok(Place::Directory(_)) => Goal::NotAFile(FileKind::Directory),
             Ok(Place::Absent) | Err(ReadError::NotFound { .. }) => Goal::Absent,
             Err(ReadError::NotAFile { kind, .. }) => Goal::NotAFile(*kind),
             Err(ReadError::LinkLoop { .. }) => Goal::LinkLoop,
             Err(ReadError::Denied { .. }) => Goal::Refused(io::ErrorKind::PermissionDenied),
             Err(ReadError::Io { kind, .. }) => Goal::Refused(*kind),
-            Err(ReadError::TooLarge { .. } | ReadError::Unsettled { .. }) => {
-                Goal::Refused(io::ErrorKind::Other)
-            }
+            Err(
+                ReadError::TooLarge { .. }
+                | ReadError::TooLargeTogether { .. }
+                | ReadError::NoFiles { .. }
+                | ReadError::TooManyNames { .. }
+                | ReadError::Unsettled { .. },
+            ) => Goal::Refused(io::ErrorKind::Other),
         }
     }
 }
 
-/// A regular file, or the absence of an optional one.
+/// A regular file, the absence of an optional one, or a directory.
 pub(super) enum Place {
     File { node: usize, name: OsString, status: Status },
+    Directory(usize),
     Absent,
 }
 
@@ -89,14 +102,74 @@ impl<'d, D: Disk> Walk<'d, D> {
         let mut walk =
             Self { disk, nodes: vec![root], asked: Vec::new(), known: HashMap::new(), ends: Vec::new() };
         for (role, path, presence) in paths.files() {
-            let mut hops = Vec::new();
-            let found = match walk.resolve(path, &mut hops)? {
-                Err(ReadError::NotFound { .. }) if presence == Presence::Optional => Ok(Place::Absent),
-                found => found,
-            };
-            walk.ends.push(End { role, path: path.to_owned(), found, hops });
+            walk.find(role, path, presence)?;
         }
         Ok(walk)
+    }
+
+    fn find(&mut self, role: Role, path: &Path, presence: Presence) -> io::Result<()> {
+        let mut hops = Vec::new();
+        let mut names = VecDeque::new();
+        let start = enter(path, ROOT, &mut names);
+        let found = match self.resolve(path, start, names, &mut hops)? {
+            Err(ReadError::NotFound { .. }) if presence == Presence::Optional => Ok(Place::Absent),
+            Ok(Place::Directory(node)) if role == Role::Crl => return self.find_in(role, path, node, hops),
+            Ok(Place::Directory(_)) => Err(ReadError::not_a_file(path, FileKind::Directory)),
+            found => found,
+        };
+        self.ends.push(End { role, path: path.to_owned(), found, hops, names: None });
+        Ok(())
+    }
+
+    /// Finds the files in a directory. Subdirectories are none; they are remembered, for that may change.
+    fn find_in(&mut self, role: Role, path: &Path, node: usize, mut hops: Vec<usize>) -> io::Result<()> {
+        let (hop, names) = self.list(node);
+        hops.push(hop);
+        let mut files = 0_usize;
+        for name in names.iter().flatten() {
+            let path = path.join(name);
+            let mut hops = hops.clone();
+            let found = self.resolve(&path, node, VecDeque::from([name.clone()]), &mut hops)?;
+            if !matches!(found, Ok(Place::Directory(_))) {
+                files = files.saturating_add(1);
+            }
+            self.ends.push(End { role, path, found, hops, names: None });
+        }
+        let found = match &names {
+            Ok(_) if files == 0 => Err(ReadError::NoFiles { path: path.to_owned() }),
+            Ok(_) => Ok(Place::Directory(node)),
+            Err(Unlisted::TooMany) => Err(ReadError::TooManyNames { path: path.to_owned(), cap: MAX_NAMES }),
+            Err(Unlisted::Refused(kind, errno)) => {
+                Err(ReadError::refused(path, self.path_of(node), *kind, *errno))
+            }
+        };
+        let names = names.and_then(|names| match self.nodes.get(node) {
+            Some(node) => Ok((node.id, names)),
+            None => Err(Unlisted::TooMany),
+        });
+        self.ends.push(End { role, path: path.to_owned(), found, hops, names: Some(names) });
+        Ok(())
+    }
+
+    /// Asks for the names in a directory once.
+    fn list(&mut self, node: usize) -> (usize, Result<Vec<OsString>, Unlisted>) {
+        // No name is empty.
+        let key = (node, OsString::new());
+        if let Some(&known) = self.known.get(&key)
+            && let Some(Asked { answer: Answer::Names(names), .. }) = self.asked.get(known)
+        {
+            return (known, names.clone());
+        }
+        let listed = match self.nodes.get(node) {
+            Some(node) => self.disk.list(&node.dir),
+            None => Err(io::ErrorKind::NotFound.into()),
+        };
+        let names =
+            listed.map_err(|error| Unlisted::Refused(error.kind(), error.raw_os_error())).and_then(visible);
+        let hop = self.asked.len();
+        self.asked.push(Asked { node, name: OsString::new(), answer: Answer::Names(names.clone()) });
+        self.known.insert(key, hop);
+        (hop, names)
     }
 
     pub(crate) fn trace(&self) -> Trace {
@@ -106,6 +179,7 @@ impl<'d, D: Disk> Walk<'d, D> {
                 Answer::Directory(node) => Found::Directory(self.nodes.get(*node)?.id),
                 Answer::Link(text) => Found::Link(text.clone()),
                 Answer::File(status) => Found::File(*status),
+                Answer::Names(names) => Found::Names(names.clone()),
                 Answer::Missing => Found::Missing,
                 Answer::Refused(kind, _) => Found::Refused(*kind),
             };
@@ -132,9 +206,14 @@ impl<'d, D: Disk> Walk<'d, D> {
         self.disk.open_file(&node.dir, name)
     }
 
-    fn resolve(&mut self, path: &Path, hops: &mut Vec<usize>) -> io::Result<Result<Place, ReadError>> {
-        let mut names = VecDeque::new();
-        let mut node = enter(path, ROOT, &mut names);
+    /// Looks up `names` from `node` on, which is where `path` leads to.
+    fn resolve(
+        &mut self,
+        path: &Path,
+        mut node: usize,
+        mut names: VecDeque<OsString>,
+        hops: &mut Vec<usize>,
+    ) -> io::Result<Result<Place, ReadError>> {
         let mut links = 0;
         while let Some(name) = names.pop_front() {
             if name == ".." {
@@ -156,19 +235,21 @@ impl<'d, D: Disk> Walk<'d, D> {
                     node = next;
                     continue;
                 }
-                Answer::Directory(_) => ReadError::not_a_file(path, FileKind::Directory),
+                Answer::Directory(end) => return Ok(Ok(Place::Directory(end))),
                 Answer::File(status) if last && status.kind == FileKind::File => {
                     return Ok(Ok(Place::File { node, name, status }));
                 }
                 Answer::File(status) if last => ReadError::not_a_file(path, status.kind),
-                Answer::File(_) | Answer::Missing => ReadError::not_found(path, self.path_of(node), name),
+                Answer::File(_) | Answer::Names(_) | Answer::Missing => {
+                    ReadError::not_found(path, self.path_of(node), name)
+                }
                 Answer::Refused(kind, errno) => {
                     ReadError::refused(path, &self.path_of(node).join(name), kind, errno)
                 }
             };
             return Ok(Err(error));
         }
-        Ok(Err(ReadError::not_a_file(path, FileKind::Directory)))
+        Ok(Ok(Place::Directory(node)))
     }
 
     /// Asks the disk for a name once: whoever comes through the same directory gets the same answer.

@@ -6,13 +6,14 @@
 //! only to those who watch that file ([`Reach::FilesToo`]), files are known and watched in the same way.
 //!
 //! A directory on the way is watched for its own sake: that it is moved or removed. What else happens in the
-//! directory above it (think of `/tmp`) wakes nobody.
+//! directory above it (think of `/tmp`) wakes nobody. In a directory of files, every name that may be one of them
+//! matters.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use crate::source::{FileKind, Found, Inode, Trace};
+use crate::source::{FileKind, Found, Inode, Trace, is_visible};
 
 /// Names one reloader within a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,7 +68,17 @@ pub(crate) struct Difference {
 pub(crate) struct Plan {
     reach: Reach,
     watched: HashMap<Watched, Interest>,
-    slots: HashMap<SlotId, BTreeSet<(Watched, OsString)>>,
+    slots: HashMap<SlotId, BTreeSet<(Watched, Name)>>,
+}
+
+/// What a slot cares for in what is watched.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Name {
+    /// The directory itself, as a part of the way, or the file.
+    Itself,
+    /// Any name that does not start with a dot.
+    Visible,
+    This(OsString),
 }
 
 #[derive(Debug)]
@@ -75,7 +86,7 @@ struct Interest {
     /// How deep it is armed; `None` where the kernel has let the watch go.
     armed: Option<Depth>,
     depth: Depth,
-    names: HashMap<OsString, BTreeSet<SlotId>>,
+    names: HashMap<Name, BTreeSet<SlotId>>,
 }
 
 impl Plan {
@@ -89,13 +100,14 @@ impl Plan {
         let mut wanted = BTreeSet::new();
         for hop in trace.hops() {
             let dir = |path, inode| Watched { kind: Kind::Directory, path, inode };
-            let parent = || (dir(hop.dir.clone(), hop.dir_id), hop.name.clone());
-            // No event bears an empty name.
-            let itself = |watched| (watched, OsString::new());
+            let parent = || dir(hop.dir.clone(), hop.dir_id);
+            let this = || (parent(), Name::This(hop.name.clone()));
+            let itself = |watched| (watched, Name::Itself);
             let (depth, (watched, name)) = match hop.found {
                 Found::Directory(inode) => (Depth::Itself, itself(dir(hop.dir.join(&hop.name), inode))),
-                Found::Link(_) | Found::Missing => (Depth::Entries, parent()),
-                Found::File(_) | Found::Refused(_) => (Depth::Contents, parent()),
+                Found::Link(_) | Found::Missing => (Depth::Entries, this()),
+                Found::File(_) | Found::Refused(_) => (Depth::Contents, this()),
+                Found::Names(_) => (Depth::Contents, (parent(), Name::Visible)),
             };
             let deepest = depths.entry(watched.clone()).or_insert(depth);
             *deepest = depth.max(*deepest);
@@ -135,10 +147,12 @@ impl Plan {
         let Some(interest) = self.watched.get(watched) else {
             return BTreeSet::new();
         };
-        match name {
-            Some(name) => interest.names.get(name).cloned().unwrap_or_default(),
-            None => interest.names.values().flatten().copied().collect(),
-        }
+        let Some(name) = name else {
+            return interest.names.values().flatten().copied().collect();
+        };
+        let this = interest.names.get(&Name::This(name.to_owned()));
+        let any = interest.names.get(&Name::Visible).filter(|_| is_visible(name));
+        this.into_iter().chain(any).flatten().copied().collect()
     }
 
     /// The kernel no longer watches it, or never began to: whoever still needs it arms it again.
@@ -149,20 +163,20 @@ impl Plan {
     }
 
     /// How deep it has to be armed now, if it is not armed so already.
-    fn add(&mut self, slot: SlotId, watched: &Watched, name: &OsStr, depth: Depth) -> Option<Depth> {
+    fn add(&mut self, slot: SlotId, watched: &Watched, name: &Name, depth: Depth) -> Option<Depth> {
         let interest = self.watched.entry(watched.clone()).or_insert_with(|| Interest {
             armed: None,
             depth,
             names: HashMap::new(),
         });
-        interest.names.entry(name.to_owned()).or_default().insert(slot);
+        interest.names.entry(name.clone()).or_default().insert(slot);
         interest.depth = depth.max(interest.depth);
         let wanted = Some(interest.depth).filter(|&depth| interest.armed < Some(depth));
         interest.armed = Some(interest.depth);
         wanted
     }
 
-    fn drop_name(&mut self, slot: SlotId, watched: &Watched, name: &OsStr, release: &mut Vec<Watched>) {
+    fn drop_name(&mut self, slot: SlotId, watched: &Watched, name: &Name, release: &mut Vec<Watched>) {
         let Some(interest) = self.watched.get_mut(watched) else {
             return;
         };
@@ -182,7 +196,8 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::{Hop, Identity, Status, Timestamp};
+    use crate::paths::Paths;
+    use crate::source::{Hop, Identity, OsDisk, Status, Timestamp, Walk};
 
     /// `/tls` with the inode 2, which lies in `/`, the inode 1.
     const TLS: (&str, u64) = ("/tls", 2);
@@ -302,6 +317,35 @@ mod tests {
         plan.lost(&dir(TLS));
         let difference = plan.set(TWO, &trace([hop(TLS, "d.crt", Found::Missing)]));
         assert_eq!(difference.arm, [(dir(TLS), Depth::Contents)]);
+    }
+
+    #[test]
+    fn any_visible_name_in_a_directory_of_files_concerns_its_slot() {
+        let tmp = tempfile::tempdir().unwrap();
+        let at = |name: &str| tmp.path().join(name);
+        std::fs::create_dir(at("crls")).unwrap();
+        std::fs::create_dir(at("..g1")).unwrap();
+        for name in ["..g1/b", "crls/a", "c", "k"] {
+            std::fs::write(at(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink("../..g1/b", at("crls/b")).unwrap();
+        let paths = Paths::new(at("c"), at("k")).with_crl(at("crls"));
+        let trace = Walk::new(&OsDisk, &paths).unwrap().trace();
+        let mut plan = Plan::new(Reach::Directories);
+        let armed = plan.set(ONE, &trace).arm;
+        let dir_named = |name| armed.iter().find(|(armed, _)| armed.path.ends_with(name)).unwrap();
+        let (crls, depth) = dir_named("crls");
+        assert_eq!(*depth, Depth::Contents);
+        let concerned = |dir, name: &str| !plan.concerned(dir, Some(OsStr::new(name))).is_empty();
+        for (name, expected) in [("a", true), ("b", true), ("new", true), (".new", false), ("..data", false)]
+        {
+            assert_eq!(concerned(crls, name), expected, "{name}");
+        }
+        let (dated, _) = dir_named("..g1");
+        assert!(concerned(dated, "b") && !concerned(dated, "new"));
+        let released = plan.remove(ONE);
+        assert!(released.contains(crls), "{released:?}");
+        assert!(plan.concerned(crls, Some(OsStr::new("a"))).is_empty());
     }
 
     /// A certificate and a key in a directory below `/`.

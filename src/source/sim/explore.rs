@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::recipe::{Clock, Nature, Recipe};
 use super::state::{CONTENT, State};
 use super::{FileSystem, Reuse, SimDisk, Switch};
+use crate::paths::Role;
 use crate::source::{ReadError, Sabotage, Snapshot, read};
 
 /// One recipe on one kind of disk, with what an instant shows after each of the writer's calls.
@@ -70,9 +71,11 @@ impl Ground {
         let mut text = format!("{}: after {done} calls, {switches:?}\n", self.recipe.name);
         match &run.answer {
             Ok(snapshot) => {
-                for (role, ..) in self.recipe.paths.files() {
-                    let bytes = snapshot.bytes(role).map(String::from_utf8_lossy);
-                    writeln!(text, "  read {role}: {bytes:?}").unwrap();
+                for role in [Role::Cert, Role::Key, Role::Ca, Role::Crl] {
+                    for (path, bytes) in snapshot.all(role) {
+                        let bytes = String::from_utf8_lossy(bytes);
+                        writeln!(text, "  read {role}: {}: {bytes:?}", path.display()).unwrap();
+                    }
                 }
             }
             Err(error) => writeln!(text, "  read: {error}").unwrap(),

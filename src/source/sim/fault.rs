@@ -51,6 +51,26 @@ fn any_error_at_any_call_is_answered_with_the_truth_or_with_a_path() {
 }
 
 #[test]
+fn any_error_at_any_call_on_a_directory_of_crls_is_answered_with_the_truth_or_with_a_path() {
+    let recipe = recipe::named("kubelet, directory of CRLs in the mount");
+    let disk = || SimDisk::new(recipe.disk(Clock::Fine, Reuse::AtOnce), recipe.ops.clone());
+    let read = |disk: &SimDisk| read(disk, &recipe.paths).map_err(|(_, error)| error);
+    let state = disk().with_fs(|fs| State::of(fs, &recipe.paths));
+    let undisturbed = disk();
+    read(&undisturbed).unwrap();
+    for errno in ERRORS {
+        for call in 0..undisturbed.calls() {
+            let disk = disk().with_fault(call, errno);
+            let answer = read(&disk);
+            match &answer {
+                Ok(_) => assert!(state.agrees_with(&answer), "{errno:?} at call {call}"),
+                Err(error) => assert!(error.path().starts_with("/m"), "{errno:?} at call {call}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn error_that_stays_is_an_error_within_the_attempts() {
     for errno in ERRORS {
         for from in 0..undisturbed() {

@@ -80,12 +80,16 @@ fn status(disk: &SimDisk) -> Status {
 /// The bytes by role, or why there are none.
 fn seen<D: Disk>(disk: &D, paths: &Paths) -> Result<Vec<Option<Vec<u8>>>, &'static str> {
     let snapshot = read(disk, paths).map_err(|(_, error)| error.reason())?;
-    Ok([Role::Cert, Role::Key, Role::Ca].map(|role| snapshot.bytes(role).map(<[u8]>::to_vec)).into())
+    let mut seen: Vec<_> =
+        [Role::Cert, Role::Key, Role::Ca].map(|role| snapshot.bytes(role).map(<[u8]>::to_vec)).into();
+    seen.extend(snapshot.all(Role::Crl).map(|(_, bytes)| Some(bytes.to_vec())));
+    Ok(seen)
 }
 
 fn moved_below(paths: &Paths, base: &Path) -> Paths {
     let below = |path: &Path| base.join(path.strip_prefix("/").unwrap());
-    let moved = Paths::new(below(paths.cert()), below(paths.key()));
+    let pair = Paths::new(below(paths.cert()), below(paths.key()));
+    let moved = paths.crls().iter().fold(pair, |moved, crl| moved.with_crl(below(crl)));
     match paths.ca() {
         // In the recipes, it may be missing where it is the one of a Secret.
         Some(ca) if ca.starts_with("/m") && !ca.starts_with("/m/..data") => Paths::secret(base.join("m")),

@@ -32,7 +32,7 @@ use self::fs::{Body, Follow, READ, ROOT, timestamp};
 pub(crate) use self::fs::{FileSystem, Reuse};
 pub(crate) use self::op::Op;
 use super::Sabotage;
-use super::disk::{Disk, Inode, Status, Timestamp};
+use super::disk::{Disk, Inode, MAX_NAMES, Status, Timestamp};
 
 /// A disk with a writer at work on it.
 #[derive(Debug)]
@@ -194,6 +194,18 @@ impl State {
         Ok(SimDir { inode, _pin: self.fs.hold(inode)? })
     }
 
+    fn names(&self, inode: u64) -> Result<Vec<OsString>, Errno> {
+        let node = self.fs.node(inode)?;
+        match &node.body {
+            _ if node.mode & READ == 0 => Err(Errno::ACCESS),
+            // In no order, as `readdir(3)` says.
+            Body::Directory { entries, .. } => {
+                Ok(entries.keys().rev().take(MAX_NAMES + 1).cloned().collect())
+            }
+            _ => Err(Errno::NOTDIR),
+        }
+    }
+
     fn link_text(&self, inode: u64) -> Result<Option<OsString>, Errno> {
         match &self.fs.node(inode)?.body {
             Body::Link(text) => Ok(Some(text.clone())),
@@ -232,6 +244,10 @@ impl Disk for SimDisk {
         self.call(|state| state.fs.status(state.fs.look_up(at.inode, name)?))
     }
 
+    fn list(&self, dir: &SimDir) -> io::Result<Vec<OsString>> {
+        self.call(|state| state.names(dir.inode))
+    }
+
     fn open_file(&self, at: &SimDir, name: &OsStr) -> io::Result<SimFile> {
         self.call(|state| {
             let inode = state.fs.look_up(at.inode, name)?;
@@ -265,6 +281,14 @@ impl Disk for SimDisk {
 
     fn read_link_at(&self, path: &Path) -> io::Result<Option<OsString>> {
         self.call(|state| state.link_text(state.fs.resolve(path, Follow::No)?))
+    }
+
+    fn list_at(&self, path: &Path) -> io::Result<(Inode, Vec<OsString>)> {
+        self.call(|state| {
+            let inode = state.fs.resolve(path, Follow::Yes)?;
+            let names = state.names(inode)?;
+            Ok((state.fs.status(inode)?.identity.inode, names))
+        })
     }
 
     fn sabotage(&self) -> Sabotage {

@@ -89,6 +89,17 @@ fn inode_that_comes_back_shows_one_instant() {
     all_hold("switches of 6 and 3", &ground, ground.switches_of(&[6, 3]));
 }
 
+/// A file that comes or goes between the listing and the end of the read.
+#[test]
+fn files_that_come_and_go_in_a_directory_show_one_instant() {
+    for clock in [Clock::Fine, Clock::OneTickForAll] {
+        let ground = Ground::new(recipe::crls_exchanged(), clock, Reuse::AtOnce);
+        all_hold("one switch", &ground, ground.one_switch());
+        all_hold("two switches", &ground, ground.two_switches());
+        all_hold("at random", &ground, ground.random(1000));
+    }
+}
+
 #[test]
 #[ignore = "takes minutes"]
 fn more_switches_show_one_instant() {
@@ -131,6 +142,15 @@ fn without_the_second_reading_the_proof_fails() {
         let ground = Ground::new(recipe::named(name), Clock::OneTickForAll, Reuse::AtOnce);
         assert!(ground.with_sabotage(sabotage).one_switch().is_err(), "{name}");
     }
+}
+
+#[test]
+fn without_the_second_listing_the_proof_fails() {
+    let sabotage = Sabotage { trusts_listing: true, ..Sabotage::default() };
+    let ground = Ground::new(recipe::crls_exchanged(), Clock::Fine, Reuse::AtOnce);
+    assert!(ground.with_sabotage(sabotage).one_switch().is_err());
+    let ground = Ground::new(recipe::named("CRLs renamed into a directory"), Clock::Fine, Reuse::AtOnce);
+    assert!(ground.with_sabotage(sabotage).one_switch().is_err());
 }
 
 /// The known limit, as the docs of the read state it: two links, each moved there, back and there again

@@ -87,6 +87,9 @@ pub(crate) fn all() -> Vec<Recipe> {
         remove_and_create_later(),
         mode_repaired_later(),
         ca_renamed_apart(),
+        crls_in_mount(),
+        crls_of_mount(),
+        crls_renamed_in(),
     ];
     for order in [CERT_FIRST, KEY_FIRST] {
         recipes.extend([
@@ -266,6 +269,81 @@ fn ca_renamed_apart() -> Recipe {
     }
     let paths = Paths::new("/d/Cert", "/d/Key").with_ca("/d/Ca");
     recipe("certificate, key and CA renamed over", paths, start, ops, Nature::Stepwise, 2)
+}
+
+/// A directory of CRLs within a mounted volume: another one, with one file more, when the volume is swapped.
+fn crls_in_mount() -> Recipe {
+    let pair = &SECRET[..2];
+    let inside = |generation, names: &[&str]| {
+        let dir = format!("/m/{}/crl", dated_name(generation));
+        let mut ops = vec![mkdir(&dir)];
+        ops.extend(names.iter().flat_map(|name| put(&format!("{dir}/{name}"), Role::Crl, generation)));
+        ops
+    };
+    let mut start = vec![mkdir("/m")];
+    start.extend(dated(1, pair));
+    start.extend(inside(1, &["a"]));
+    start.extend([
+        symlink("..g1", "/m/..data"),
+        symlink("..data/tls.crt", "/m/tls.crt"),
+        symlink("..data/tls.key", "/m/tls.key"),
+        symlink("..data/crl", "/m/crl"),
+    ]);
+    let mut ops = dated(2, pair);
+    ops.extend(inside(2, &["a", "b"]));
+    ops.extend(swap_data(2));
+    ops.extend([unlink("/m/..g1/crl/a"), rmdir("/m/..g1/crl")]);
+    ops.extend(dated_removed(1, pair));
+    let paths = Paths::new("/m/tls.crt", "/m/tls.key").with_crl("/m/crl");
+    recipe("kubelet, directory of CRLs in the mount", paths, start, ops, Nature::Atomic, 2)
+}
+
+/// A mounted volume of CRLs: swapped after the pair, and the link of a new one is made after the swap.
+fn crls_of_mount() -> Recipe {
+    let pair = &SECRET[..2];
+    let one = &[(Role::Crl, "a")];
+    let two = &[(Role::Crl, "a"), (Role::Crl, "b")];
+    let mut start = vec![mkdir("/m"), mkdir("/m/.pair")];
+    start.extend(pair.iter().flat_map(|(role, name)| put(&format!("/m/.pair/{name}"), *role, 1)));
+    start.extend(dated(1, one));
+    start.extend([symlink("..g1", "/m/..data"), symlink("..data/a", "/m/a"), mkdir("/m/lost+found")]);
+    let mut ops = dated(2, two);
+    for (role, name) in pair {
+        ops.extend(rename_over(&File { role: *role, path: &format!("/m/.pair/{name}") }, 2));
+    }
+    ops.extend(swap_data(2));
+    ops.push(symlink("..data/b", "/m/b"));
+    ops.extend(dated_removed(1, one));
+    let paths = Paths::new("/m/.pair/tls.crt", "/m/.pair/tls.key").with_crl("/m");
+    recipe("kubelet, the mount is the directory of CRLs", paths, start, ops, Nature::Stepwise, 2)
+}
+
+/// The pair and a CRL renamed over, a new CRL renamed in, and an old one removed.
+fn crls_renamed_in() -> Recipe {
+    let renamed = |role, path: &str, generation| {
+        let mut ops = put("/c/.new", role, generation);
+        ops.push(rename("/c/.new", path));
+        ops
+    };
+    let mut start = vec![mkdir("/c"), mkdir("/d")];
+    start.extend(pair_in("/d", 1));
+    start.extend(["/c/a", "/c/c"].iter().flat_map(|path| put(path, Role::Crl, 1)));
+    let mut ops = renamed(Role::Cert, "/d/c.crt", 2);
+    ops.extend(renamed(Role::Key, "/d/c.key", 2));
+    ops.extend(renamed(Role::Crl, "/c/a", 2));
+    ops.extend(renamed(Role::Crl, "/c/b", 2));
+    ops.push(unlink("/c/c"));
+    recipe("CRLs renamed into a directory", pair_at("/d").with_crl("/c"), start, ops, Nature::Stepwise, 2)
+}
+
+/// One of many CRLs is replaced, another comes, while the reader reads the rest. Not one of [`all`]: the pair stays.
+pub(crate) fn crls_exchanged() -> Recipe {
+    let mut start = vec![mkdir("/c"), mkdir("/d"), mkdir("/n")];
+    start.extend(pair_in("/d", 1));
+    start.extend(["/c/a", "/c/b"].iter().flat_map(|path| put(path, Role::Crl, 1)));
+    start.extend(put("/n/c", Role::Crl, 2));
+    let ops = vec![rename("/n/c", "/c/c"), rename("/c/c", "/c/b"), unlink("/c/a"), rename("/c/b", "/c/.b")];
+    recipe("CRLs come and go", pair_at("/d").with_crl("/c"), start, ops, Nature::Stepwise, 2)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -19,6 +19,9 @@ pub(crate) struct State(Vec<(Role, PathBuf, Presence, Seen)>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     Bytes(Vec<u8>),
+    Directory(u64),
+    /// A directory of files, without any.
+    Empty,
     Missing,
     Denied,
     Loop,
@@ -27,23 +30,35 @@ pub(crate) enum Seen {
 
 impl State {
     pub(crate) fn of(fs: &FileSystem, paths: &Paths) -> Self {
-        let see = |path: &Path| see(fs, path, 0);
-        Self(
-            paths
-                .files()
-                .map(|(role, path, presence)| (role, path.to_owned(), presence, see(path)))
-                .collect(),
-        )
+        let mut files = Vec::new();
+        for (role, path, presence) in paths.files() {
+            match see(fs, path, 0) {
+                Seen::Directory(inode) if role == Role::Crl => match see_in(fs, path, inode) {
+                    Ok(inside) => {
+                        files.extend(inside.into_iter().map(|(path, seen)| (role, path, presence, seen)));
+                    }
+                    Err(seen) => files.push((role, path.to_owned(), presence, seen)),
+                },
+                seen => files.push((role, path.to_owned(), presence, seen)),
+            }
+        }
+        Self(files)
     }
 
     /// Whether a read may answer so if the disk stands in this state.
     pub(crate) fn agrees_with(&self, answer: &Result<Snapshot, ReadError>) -> bool {
         match answer {
-            Ok(snapshot) => self.0.iter().all(|(role, _, presence, seen)| match seen {
-                Seen::Bytes(bytes) => snapshot.bytes(*role) == Some(bytes),
-                Seen::Missing => *presence == Presence::Optional && snapshot.bytes(*role).is_none(),
-                _ => false,
-            }),
+            Ok(snapshot) => {
+                let read = ROLES.iter().flat_map(|role| snapshot.all(*role)).count();
+                let there = self.0.iter().filter(|(.., seen)| *seen != Seen::Missing).count();
+                let as_read = |role, path: &PathBuf| snapshot.all(role).find(|(read, _)| read == path);
+                read == there
+                    && self.0.iter().all(|(role, path, presence, seen)| match seen {
+                        Seen::Bytes(bytes) => as_read(*role, path).is_some_and(|(_, read)| read == bytes),
+                        Seen::Missing => *presence == Presence::Optional && snapshot.bytes(*role).is_none(),
+                        _ => false,
+                    })
+            }
             Err(error) => self.0.iter().any(|(_, path, presence, seen)| {
                 path == error.path()
                     && match error {
@@ -52,7 +67,8 @@ impl State {
                         }
                         ReadError::Denied { .. } => *seen == Seen::Denied,
                         ReadError::LinkLoop { .. } => *seen == Seen::Loop,
-                        ReadError::NotAFile { .. } => *seen == Seen::NotAFile,
+                        ReadError::NotAFile { .. } => matches!(seen, Seen::NotAFile | Seen::Directory(_)),
+                        ReadError::NoFiles { .. } => *seen == Seen::Empty,
                         _ => false,
                     }
             }),
@@ -75,8 +91,23 @@ pub(crate) fn content(role: Role, generation: u32) -> Vec<u8> {
     format!("{generation:02} {:4} {generation:02}", format!("{role:?}")).into_bytes()
 }
 
+const ROLES: [Role; 5] = [Role::Cert, Role::Key, Role::Ca, Role::Crl, Role::Ocsp];
+
 /// The length of each [`content`].
 pub(crate) const CONTENT: usize = 10;
+
+/// The files in a directory of files, or what the directory is instead.
+fn see_in(fs: &FileSystem, path: &Path, inode: u64) -> Result<Vec<(PathBuf, Seen)>, Seen> {
+    let node = fs.node(inode).map_err(|_| Seen::Missing)?;
+    let Body::Directory { entries, .. } = &node.body else { return Err(Seen::NotAFile) };
+    if node.mode & READ == 0 {
+        return Err(Seen::Denied);
+    }
+    let names = entries.keys().filter(|name| !name.to_str().unwrap().starts_with('.'));
+    let all = names.map(|name| (path.join(name), see(fs, &path.join(name), 0)));
+    let files: Vec<_> = all.filter(|(_, seen)| !matches!(seen, Seen::Directory(_))).collect();
+    if files.is_empty() { Err(Seen::Empty) } else { Ok(files) }
+}
 
 fn see(fs: &FileSystem, path: &Path, links: u32) -> Seen {
     let mut inode = ROOT;
@@ -113,6 +144,7 @@ fn see(fs: &FileSystem, path: &Path, links: u32) -> Seen {
         Ok(node) => match &node.body {
             Body::File(_) if node.mode & READ == 0 => Seen::Denied,
             Body::File(bytes) => Seen::Bytes(bytes.clone()),
+            Body::Directory { .. } => Seen::Directory(inode),
             _ => Seen::NotAFile,
         },
         Err(_) => Seen::Missing,

@@ -48,6 +48,10 @@ impl Disk for Counted {
         self.count(1, OsDisk.lstat(at, name))
     }
 
+    fn list(&self, dir: &OwnedFd) -> io::Result<Vec<OsString>> {
+        self.count(4, OsDisk.list(dir))
+    }
+
     fn open_file(&self, at: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
         self.count(2, OsDisk.open_file(at, name))
     }
@@ -66,6 +70,10 @@ impl Disk for Counted {
 
     fn read_link_at(&self, path: &Path) -> io::Result<Option<OsString>> {
         self.count(1, OsDisk.read_link_at(path))
+    }
+
+    fn list_at(&self, path: &Path) -> io::Result<(Inode, Vec<OsString>)> {
+        self.count(5, OsDisk.list_at(path))
     }
 }
 

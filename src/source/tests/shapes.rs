@@ -210,3 +210,107 @@ fn ca_of_a_mount_may_be_missing_but_not_be_a_directory() {
     fs::create_dir(&ca).unwrap();
     assert!(matches!(read_here(&paths).err(), Some(ReadError::NotAFile { .. })));
 }
+
+/// A directory of CRLs beside a good pair.
+struct Crls {
+    pair: Pair,
+    dir: PathBuf,
+}
+
+impl Crls {
+    fn new() -> Self {
+        let pair = Pair::new();
+        fs::write(&pair.cert, "cert").unwrap();
+        let dir = pair.dir.path().join("crls");
+        fs::create_dir(&dir).unwrap();
+        Self { pair, dir }
+    }
+
+    fn put(&self, name: &str) -> PathBuf {
+        let path = self.dir.join(name);
+        fs::write(&path, name).unwrap();
+        path
+    }
+
+    fn read(&self) -> Result<Vec<(PathBuf, String)>, ReadError> {
+        let snapshot = read_here(&self.pair.paths().with_crl(&self.dir))?;
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        Ok(snapshot.all(Role::Crl).map(|(path, bytes)| (path.to_owned(), text(bytes))).collect())
+    }
+}
+
+#[test]
+fn every_visible_file_of_a_directory_is_read_in_order() {
+    let crls = Crls::new();
+    for name in ["b.crl", "a.crl", ".hidden", "..data_tmp", "c~"] {
+        crls.put(name);
+    }
+    fs::create_dir(crls.dir.join("lost+found")).unwrap();
+    symlink("../c.crt", crls.dir.join("link")).unwrap();
+    symlink("lost+found", crls.dir.join("link-to-directory")).unwrap();
+    let read = crls.read().unwrap();
+    let expected = [("a.crl", "a.crl"), ("b.crl", "b.crl"), ("c~", "c~"), ("link", "cert")];
+    let expected = expected.map(|(name, text)| (crls.dir.join(name), text.to_owned()));
+    assert_eq!(read, expected);
+}
+
+#[test]
+fn directory_of_a_mount_is_followed_through_its_links() {
+    let crls = Crls::new();
+    mount_secret(&crls.dir);
+    let names: Vec<_> = crls.read().unwrap().into_iter().map(|(_, text)| text).collect();
+    assert_eq!(names, ["ca.crt", "tls.crt", "tls.key"]);
+    let paths = crls.pair.paths().with_crl(crls.dir.join("..data"));
+    assert_eq!(read_here(&paths).unwrap().all(Role::Crl).count(), 3);
+}
+
+#[test]
+fn bad_entry_of_a_directory_is_named() {
+    let crls = Crls::new();
+    let error = || crls.read().unwrap_err();
+    assert_eq!(error(), ReadError::NoFiles { path: crls.dir.clone() });
+    fs::create_dir(crls.dir.join("sub")).unwrap();
+    crls.put(".hidden");
+    assert_eq!(error(), ReadError::NoFiles { path: crls.dir.clone() });
+    crls.put("a");
+    let dangling = crls.dir.join("dangling");
+    symlink("nowhere", &dangling).unwrap();
+    assert!(matches!(error(), ReadError::NotFound { .. }));
+    assert_eq!(error().path(), dangling);
+    fs::remove_file(&dangling).unwrap();
+    let socket = crls.dir.join("socket");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    assert_eq!(error(), ReadError::NotAFile { path: socket, kind: FileKind::Socket });
+}
+
+#[test]
+fn directory_with_too_many_names_is_refused_and_not_read_in_part() {
+    let crls = Crls::new();
+    for name in 0..1023 {
+        fs::write(crls.dir.join(format!(".{name}")), "").unwrap();
+    }
+    crls.put("a");
+    assert_eq!(crls.read().unwrap().len(), 1);
+    crls.put("b");
+    assert_eq!(crls.read().unwrap_err(), ReadError::TooManyNames { path: crls.dir.clone(), cap: 1024 });
+}
+
+#[test]
+fn files_of_a_directory_are_capped_together() {
+    let crls = Crls::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        // Sparse: it costs no disk.
+        fs::File::create(crls.dir.join(name)).unwrap().set_len(13 << 20).unwrap();
+    }
+    let error = crls.read().unwrap_err();
+    let expected = ReadError::TooLargeTogether { path: crls.dir.join("e"), size: 65 << 20, cap: 64 << 20 };
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn directory_is_refused_where_a_file_is_wanted() {
+    let crls = Crls::new();
+    let paths = crls.pair.paths().with_ca(&crls.dir);
+    let error = read_here(&paths).err().unwrap();
+    assert_eq!(error, ReadError::NotAFile { path: crls.dir, kind: FileKind::Directory });
+}
