@@ -44,7 +44,9 @@ pub(crate) fn from_snapshot(
     if let Some(ocsp) = snapshot.bytes(Role::Ocsp) {
         material = material.with_ocsp(ocsp);
     }
+    let ocsp_is_missing = paths.ocsp().is_some() && snapshot.bytes(Role::Ocsp).is_none();
     Bundle::from_pem(&material, provider, now)
+        .map(|bundle| if ocsp_is_missing { bundle.without_staple() } else { bundle })
         .map_err(|error| LoadError::Content { paths: Box::new(paths.clone()), error })
 }
 

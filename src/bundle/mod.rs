@@ -43,6 +43,7 @@ pub struct Bundle {
     certified_key: Arc<CertifiedKey>,
     chain_not_after: i64,
     trust: Option<Arc<Trust>>,
+    ocsp_next_update: Option<i64>,
     warnings: Vec<Warning>,
 }
 
@@ -50,12 +51,13 @@ impl Bundle {
     /// Checks one generation of files.
     ///
     /// `provider` is asked to load the key, and so decides which kinds of keys are accepted; RSA below 2048 bits
-    /// is refused whatever it says. `now` is only used for warnings.
+    /// is refused whatever it says. `now` is used for warnings, and to tell whether an OCSP response is fresh.
     ///
     /// # Errors
     ///
     /// [`BundleError`] lists them. A CA or CRL file with one bad entry refuses everything: a peer must not be
-    /// judged by half of it. An unusable OCSP response is only a warning.
+    /// judged by half of it. An OCSP response that is stale, of the future, about another certificate, or says
+    /// anything but "good" is not stapled and only a warning. Its signature is not looked at.
     pub fn from_pem(
         material: &Material<'_>,
         provider: &CryptoProvider,
@@ -69,7 +71,7 @@ impl Bundle {
             bundle.trust = Some(Arc::new(trust));
         }
         match material.ocsp {
-            Some(response) => Ok(bundle.stapling(response)),
+            Some(response) => Ok(bundle.stapling(response, now)),
             None => Ok(bundle),
         }
     }
@@ -114,13 +116,21 @@ impl Bundle {
             certified_key: Arc::new(CertifiedKey::new(certificates, key)),
             chain_not_after,
             trust: None,
+            ocsp_next_update: None,
             warnings,
         })
     }
 
-    fn stapling(mut self, response: &[u8]) -> Self {
-        match ocsp::check(response) {
-            Ok(()) => {
+    /// The OCSP response that is configured is not there.
+    pub(crate) fn without_staple(mut self) -> Self {
+        self.warnings.push(Warning::OcspUnusable(OcspProblem::Missing));
+        self
+    }
+
+    fn stapling(mut self, response: &[u8], now: UnixTime) -> Self {
+        match ocsp::check(response, self.chain(), now) {
+            Ok(fresh) => {
+                self.ocsp_next_update = Some(fresh.next_update);
                 let mut certified_key = CertifiedKey::clone(&self.certified_key);
                 certified_key.ocsp = Some(response.to_vec());
                 self.certified_key = Arc::new(certified_key);
@@ -143,6 +153,12 @@ impl Bundle {
     /// Chain, key and staple as rustls takes them.
     pub fn certified_key(&self) -> &Arc<CertifiedKey> {
         &self.certified_key
+    }
+
+    /// When the stapled OCSP response becomes stale, in seconds since 1970; nothing where none is stapled. Nobody
+    /// here takes it off by then: peers refuse a stale one.
+    pub fn ocsp_next_update(&self) -> Option<i64> {
+        self.ocsp_next_update
     }
 
     /// What verifies the peer, if a CA or CRL file was given.

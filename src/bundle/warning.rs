@@ -254,6 +254,9 @@ impl fmt::Display for Sentence<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OcspProblem {
+    /// It is configured, and not there.
+    #[error("the file is missing")]
+    Missing,
     /// Nothing in it.
     #[error("the file is empty")]
     Empty,
@@ -266,6 +269,41 @@ pub enum OcspProblem {
     /// Successful, but not of the basic type, the only one there is (RFC 6960 §4.2.1).
     #[error("not a basic OCSP response")]
     NotBasic,
+    /// Of the basic type, but its DER is not what RFC 6960 says.
+    #[error("the basic OCSP response is damaged")]
+    Damaged,
+    /// It is not about the leaf: the serial number differs or, where they are told by SHA-256, the issuer.
+    #[error("the response is for another certificate: is it from before the renewal?")]
+    OtherCertificate,
+    /// The CA has revoked the leaf.
+    #[error(
+        "THE CERTIFICATE IS REVOKED since {since} (Unix time), peers that ask will refuse it: replace it and its key"
+    )]
+    #[non_exhaustive]
+    Revoked {
+        /// Since when, in seconds since 1970.
+        since: i64,
+    },
+    /// The responder does not know the leaf.
+    #[error("the responder does not know the certificate: is it the responder of this CA?")]
+    Unknown,
+    /// It is of the future.
+    #[error("the response is not valid before {this_update} (Unix time): is the clock wrong?")]
+    #[non_exhaustive]
+    NotYetValid {
+        /// From when on, in seconds since 1970.
+        this_update: i64,
+    },
+    /// A newer one is due.
+    #[error("the response is stale since {next_update} (Unix time): is its download late?")]
+    #[non_exhaustive]
+    Stale {
+        /// When it was due, in seconds since 1970.
+        next_update: i64,
+    },
+    /// It does not say how long it is good: a file of it could be of any age.
+    #[error("the response has no next update, so its age cannot be judged")]
+    NoNextUpdate,
 }
 
 #[cfg(test)]
