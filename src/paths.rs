@@ -81,6 +81,10 @@ impl Paths {
     /// whoever puts a file there writes it under such a name, or elsewhere, and renames it in. Subdirectories are
     /// passed over. A mounted ConfigMap or Secret will do, and so will a directory within one.
     ///
+    /// With CRLs, every certificate of a peer's chain must be covered by one, or the peer is refused; one that is
+    /// expired stays in force with a warning, see [`CrlExpiry`](crate::CrlExpiry). Of several about the same, the
+    /// newest counts.
+    ///
     /// Fails closed: a directory without a CRL file, one with more than 1,024 names, and one with a single bad
     /// file, refuse the generation. The files are open all at once while they are read.
     #[must_use]
