@@ -278,6 +278,7 @@ impl Slot {
                 } else {
                     self.checked(ReloadResult::Failed);
                 }
+                self.starting &= trigger == Trigger::Startup;
                 self.failed(error, verdict);
             }
             None => {}
