@@ -12,7 +12,7 @@ use rustls::{ClientConfig, DEFAULT_VERSIONS, RootCertStore, SignatureScheme};
 
 use crate::bundle::Bundle;
 use crate::server::ConfigError;
-use crate::trust::{Trust, system_roots};
+use crate::trust::{CrlExpiry, Trust, system_roots};
 
 /// Which roots verify servers.
 ///
@@ -36,6 +36,7 @@ pub struct ClientSettings {
     provider: Arc<CryptoProvider>,
     time_provider: Option<Arc<dyn TimeProvider>>,
     roots: ServerRoots,
+    crl_expiry: CrlExpiry,
     alpn: Vec<Vec<u8>>,
     adjust: Option<Adjust>,
 }
@@ -46,7 +47,20 @@ type Adjust = Arc<dyn Fn(&mut ClientConfig) + Send + Sync>;
 impl ClientSettings {
     /// TLS 1.2 and 1.3 as `provider` has them, verifying servers by `roots`, no ALPN.
     pub fn new(provider: Arc<CryptoProvider>, roots: ServerRoots) -> Self {
-        Self { provider, time_provider: None, roots, alpn: Vec::new(), adjust: None }
+        Self {
+            provider,
+            time_provider: None,
+            roots,
+            crl_expiry: CrlExpiry::default(),
+            alpn: Vec::new(),
+            adjust: None,
+        }
+    }
+
+    /// What a revocation list that has expired means for servers. Default: [`CrlExpiry::Warn`].
+    #[must_use]
+    pub fn with_crl_expiry(self, crl_expiry: CrlExpiry) -> Self {
+        Self { crl_expiry, ..self }
     }
 
     /// The application protocols, most wanted first (RFC 7301). Default: none.
@@ -103,6 +117,10 @@ impl ClientSettings {
         let crls = file.map(|trust| trust.crls().to_vec()).unwrap_or_default();
         let provider = Arc::clone(&self.provider);
         let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).with_crls(crls);
+        let builder = match self.crl_expiry {
+            CrlExpiry::Enforce => builder.enforce_revocation_expiration(),
+            CrlExpiry::Warn => builder,
+        };
         Ok(builder.build()?)
     }
 }

@@ -24,6 +24,7 @@ use crate::metrics::{Metrics, Reporter, Subject};
 use crate::paths::Paths;
 use crate::server::{ClientAuth, ConfigError, ServerSettings};
 use crate::store::Store;
+use crate::trust::CrlExpiry;
 use crate::watch::Backend;
 
 /// Sets up a [`Reloader`]; made by [`Reloader::builder`].
@@ -32,6 +33,7 @@ pub struct ReloaderBuilder {
     paths: Paths,
     identity: String,
     client_auth: ClientAuth,
+    crl_expiry: CrlExpiry,
     alpn: Vec<Vec<u8>>,
     provider: Option<Arc<CryptoProvider>>,
     time_provider: Option<Arc<dyn TimeProvider>>,
@@ -64,6 +66,7 @@ impl ReloaderBuilder {
             paths,
             identity: "default".into(),
             client_auth: ClientAuth::None,
+            crl_expiry: CrlExpiry::default(),
             alpn: Vec::new(),
             provider: None,
             time_provider: None,
@@ -90,6 +93,13 @@ impl ReloaderBuilder {
     /// Whether clients are verified against the CA file. Default: they are not.
     pub fn client_auth(mut self, client_auth: ClientAuth) -> Self {
         self.client_auth = client_auth;
+        self
+    }
+
+    /// What a revocation list that has expired means, for clients and for servers. Default:
+    /// [`CrlExpiry::Warn`]: it stays in force.
+    pub fn crl_expiry(mut self, crl_expiry: CrlExpiry) -> Self {
+        self.crl_expiry = crl_expiry;
         self
     }
 
@@ -208,7 +218,9 @@ impl ReloaderBuilder {
         let paths = absolute(self.paths, self.client_auth)?;
         let provider = self.provider.or_else(default_provider).ok_or(StartError::NoProvider)?;
         let client = self.server_roots.map(|roots| {
-            let mut client = ClientSettings::new(Arc::clone(&provider), roots).with_alpn(self.client_alpn);
+            let mut client = ClientSettings::new(Arc::clone(&provider), roots)
+                .with_crl_expiry(self.crl_expiry)
+                .with_alpn(self.client_alpn);
             if let Some(adjust) = self.adjust_client {
                 client = client.with_adjustment(adjust);
             }
@@ -217,8 +229,10 @@ impl ReloaderBuilder {
                 None => client,
             }
         });
-        let mut settings =
-            ServerSettings::new(provider).with_client_auth(self.client_auth).with_alpn(self.alpn);
+        let mut settings = ServerSettings::new(provider)
+            .with_client_auth(self.client_auth)
+            .with_crl_expiry(self.crl_expiry)
+            .with_alpn(self.alpn);
         if let Some(adjust) = self.adjust {
             settings = settings.with_adjustment(adjust);
         }

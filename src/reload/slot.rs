@@ -278,7 +278,6 @@ impl Slot {
                 } else {
                     self.checked(ReloadResult::Failed);
                 }
-                self.starting &= trigger == Trigger::Startup;
                 self.failed(error, verdict);
             }
             None => {}

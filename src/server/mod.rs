@@ -17,7 +17,7 @@ use rustls::time_provider::TimeProvider;
 use rustls::{DEFAULT_VERSIONS, ServerConfig};
 
 use crate::bundle::Bundle;
-use crate::trust::Trust;
+use crate::trust::{CrlExpiry, Trust};
 
 /// Whether clients have to show a certificate. They are verified against the CA file, never against the
 /// roots of the operating system.
@@ -39,6 +39,7 @@ pub struct ServerSettings {
     provider: Arc<CryptoProvider>,
     time_provider: Option<Arc<dyn TimeProvider>>,
     client_auth: ClientAuth,
+    crl_expiry: CrlExpiry,
     alpn: Vec<Vec<u8>>,
     adjust: Option<Adjust>,
 }
@@ -49,13 +50,26 @@ type Adjust = Arc<dyn Fn(&mut ServerConfig) + Send + Sync>;
 impl ServerSettings {
     /// TLS 1.2 and 1.3 as `provider` has them, no client authentication, no ALPN.
     pub fn new(provider: Arc<CryptoProvider>) -> Self {
-        Self { provider, time_provider: None, client_auth: ClientAuth::None, alpn: Vec::new(), adjust: None }
+        Self {
+            provider,
+            time_provider: None,
+            client_auth: ClientAuth::None,
+            crl_expiry: CrlExpiry::default(),
+            alpn: Vec::new(),
+            adjust: None,
+        }
     }
 
     /// Whether clients are verified. Default: they are not.
     #[must_use]
     pub fn with_client_auth(self, client_auth: ClientAuth) -> Self {
         Self { client_auth, ..self }
+    }
+
+    /// What a revocation list that has expired means for clients. Default: [`CrlExpiry::Warn`].
+    #[must_use]
+    pub fn with_crl_expiry(self, crl_expiry: CrlExpiry) -> Self {
+        Self { crl_expiry, ..self }
     }
 
     /// The application protocols, most wanted first (RFC 7301). Default: none.
@@ -143,6 +157,10 @@ impl ServerSettings {
         let provider = Arc::clone(&self.provider);
         let builder = WebPkiClientVerifier::builder_with_provider(Arc::clone(trust.roots()), provider)
             .with_crls(trust.crls().iter().cloned());
+        let builder = match self.crl_expiry {
+            CrlExpiry::Enforce => builder.enforce_revocation_expiration(),
+            CrlExpiry::Warn => builder,
+        };
         let builder = match self.client_auth {
             ClientAuth::Optional => builder.allow_unauthenticated(),
             ClientAuth::Required | ClientAuth::None => builder,
