@@ -110,6 +110,11 @@ impl Store {
         }
     }
 
+    /// Whether generations have a side that connects to others.
+    pub(crate) fn is_client(&self) -> bool {
+        self.client.is_some()
+    }
+
     /// The config of the current generation for connecting to others; `None` while there is none, or if the
     /// store has no [`ClientSettings`].
     pub fn client_config(&self) -> Option<Arc<ClientConfig>> {

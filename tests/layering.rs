@@ -43,6 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "source",
             "store",
             "thread",
+            "trust",
             "verifier",
             "watch",
         ],
