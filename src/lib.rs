@@ -46,3 +46,8 @@ pub use store::Store;
 pub use trust::{CrlExpiry, CrlFile, Trust};
 pub use verifier::ClientVerifier;
 pub use watch::{Backend, WatchFailure};
+
+/// The example of the README is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
