@@ -10,11 +10,9 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{Mount, Pair, Pki, SOON, eventually, serial, serves};
-use rustls::pki_types::UnixTime;
+use common::{Clock, Mount, Pair, Pki, SOON, eventually, serial, serves};
 use rustls::time_provider::TimeProvider;
 use rustls_reload::{Event, Health, Reloader};
 
@@ -104,26 +102,6 @@ fn pair(serial: u64, not_before: u64, not_after: u64) -> Pair {
     let pki = Pki::new();
     let leaf = pki.root().server(&["localhost"]).serial(serial);
     leaf.validity(second(not_before), second(not_after)).issue().expect("issued").into()
-}
-
-/// A clock that the test sets.
-#[derive(Debug)]
-struct Clock(AtomicU64);
-
-impl Clock {
-    fn at(seconds: u64) -> Arc<Self> {
-        Arc::new(Self(AtomicU64::new(seconds)))
-    }
-
-    fn set(&self, seconds: u64) {
-        self.0.store(seconds, Ordering::SeqCst);
-    }
-}
-
-impl TimeProvider for Clock {
-    fn current_time(&self) -> Option<UnixTime> {
-        Some(UnixTime::since_unix_epoch(Duration::from_secs(self.0.load(Ordering::SeqCst))))
-    }
 }
 
 const DAY: u64 = 24 * 3600;

@@ -1,14 +1,21 @@
 //! What revokes: directories of CRLs that change while they are watched, and OCSP responses made by OpenSSL.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, reason = "test code")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    clippy::as_conversions,
+    reason = "test code"
+)]
 
 mod common;
 
 use std::fs;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Files, Pair, Pki, SOON, eventually, provider};
+use common::{Clock, Files, Pair, Pki, SOON, eventually, provider};
 use rustls::pki_types::UnixTime;
 use rustls_reload::issue::Ca;
 use rustls_reload::publish::SecretDir;
@@ -177,4 +184,27 @@ fn configured_response_that_is_missing_is_a_warning() {
     let missing = files.dir.path().join("nowhere.der");
     assert_eq!(problem(&load(files.paths().with_ocsp(missing))), OcspProblem::Missing);
     assert_eq!(problems(&load(files.paths())), [], "nothing was wanted");
+}
+
+#[test]
+fn staple_that_runs_out_is_dropped_while_it_is_served() {
+    let responder = Responder::new();
+    let pair = responder.leaf(0x1234);
+    let answer = responder.answer(0x1234, "V\t491231235959Z\t\t1234", "-ndays 2");
+    let files = Files::with(&pair);
+    let response = files.dir.path().join("ocsp.der");
+    fs::write(&response, &answer).unwrap();
+    let now = UnixTime::now().as_secs();
+    let clock = Clock::at(now);
+    let reloader = Reloader::builder(files.paths().with_ocsp(response))
+        .time_provider(Arc::clone(&clock) as Arc<dyn rustls::time_provider::TimeProvider>)
+        .resync_interval(Duration::from_millis(50))
+        .start()
+        .unwrap();
+    let stapled = || reloader.current().unwrap().bundle().certified_key().ocsp.is_some();
+    assert!(stapled());
+    clock.set(now + 3 * 86_400);
+    eventually(SOON, "dropped", || !stapled());
+    assert_eq!(reloader.store().number(), 2);
+    assert_eq!(reloader.stats().missed_events, 0, "no event was missed: the clock alone moved");
 }

@@ -161,6 +161,24 @@ impl Bundle {
         self.ocsp_next_update
     }
 
+    /// The same without its staple, whose time is over; `None` if it has none, or is fresh still.
+    pub(crate) fn without_stale_staple(&self, now: UnixTime) -> Option<Self> {
+        let next_update = self.ocsp_next_update?;
+        if i64::try_from(now.as_secs()).unwrap_or(i64::MAX) <= next_update {
+            return None;
+        }
+        let mut warnings = self.warnings.clone();
+        warnings.push(Warning::OcspUnusable(OcspProblem::Stale { next_update }));
+        Some(Self {
+            leaf: self.leaf.clone(),
+            certified_key: Arc::new(CertifiedKey { ocsp: None, ..CertifiedKey::clone(&self.certified_key) }),
+            chain_not_after: self.chain_not_after,
+            trust: self.trust.clone(),
+            ocsp_next_update: None,
+            warnings,
+        })
+    }
+
     /// What verifies the peer, if a CA or CRL file was given.
     pub fn trust(&self) -> Option<&Arc<Trust>> {
         self.trust.as_ref()

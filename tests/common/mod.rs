@@ -194,3 +194,25 @@ pub(crate) fn provider() -> std::sync::Arc<rustls::crypto::CryptoProvider> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     std::sync::Arc::new(provider)
 }
+
+/// A clock that the test sets.
+#[derive(Debug)]
+pub(crate) struct Clock(std::sync::atomic::AtomicU64);
+
+impl Clock {
+    pub(crate) fn at(seconds: u64) -> std::sync::Arc<Self> {
+        std::sync::Arc::new(Self(std::sync::atomic::AtomicU64::new(seconds)))
+    }
+
+    pub(crate) fn set(&self, seconds: u64) {
+        self.0.store(seconds, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+impl rustls::time_provider::TimeProvider for Clock {
+    fn current_time(&self) -> Option<rustls::pki_types::UnixTime> {
+        Some(rustls::pki_types::UnixTime::since_unix_epoch(Duration::from_secs(
+            self.0.load(std::sync::atomic::Ordering::SeqCst),
+        )))
+    }
+}

@@ -177,7 +177,8 @@ impl Slot {
         }
         for swap in swaps {
             self.expiry = Some(expiry::Expiry::of(swap.generation().bundle().leaf().validity()));
-            self.announce(swap);
+            let missed = swap.trigger() == Trigger::Resync && self.by_events;
+            self.announce(swap, missed);
         }
         if recovered {
             info!("identity={} recovered: the files are right again", self.shared.identity);
@@ -211,6 +212,7 @@ impl Slot {
             }
             None => {}
         }
+        self.drop_stale_staple();
         self.warn_of_expiry();
         self.report_health();
     }

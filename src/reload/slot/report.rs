@@ -39,8 +39,23 @@ impl Slot {
         }
     }
 
-    pub(super) fn announce(&self, swap: Swap) {
-        let missed = swap.trigger() == Trigger::Resync && self.by_events;
+    /// A staple that runs out while it is served is worse than none: the same bundle goes on without it.
+    pub(super) fn drop_stale_staple(&self) {
+        let Some(previous) = self.shared.store.current() else { return };
+        let Some(bundle) = previous.bundle().without_stale_staple(self.shared.now()) else { return };
+        match self.shared.store.try_publish(&Arc::new(bundle), || self.shared.gate.is_open()) {
+            Ok(Some(generation)) => {
+                warn!("identity={} the OCSP response ran out: no longer stapled", self.shared.identity);
+                self.announce(Swap::new(Some(previous), generation, Trigger::Resync, None), false);
+            }
+            Ok(None) => {}
+            // The same trust made a config before.
+            Err(error) => warn!("identity={} {error}", self.shared.identity),
+        }
+    }
+
+    /// Tells of a new generation; `missed` if an event should have led to it and did not come.
+    pub(super) fn announce(&self, swap: Swap, missed: bool) {
         {
             let mut status = self.shared.status.lock();
             status.stats.swaps += 1;
