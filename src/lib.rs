@@ -8,6 +8,9 @@ mod client;
 mod der;
 mod difference;
 mod events;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod generation;
 #[cfg(feature = "issue")]
 pub mod issue;

@@ -50,6 +50,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("publish", &[]),
     ("issue", &[]),
+    ("fuzzing", &["bundle", "reload", "source", "watch"]),
 ];
 
 /// What a handshake uses.

@@ -288,6 +288,17 @@ impl fmt::Debug for Material<'_> {
     }
 }
 
+/// The facts of a certificate, what is worth a warning where it is served, and whether it could be an anchor.
+#[cfg(fuzzing)]
+pub(crate) fn facts(der: &CertificateDer<'_>, now: UnixTime) -> Option<(Leaf, Vec<Warning>, bool)> {
+    let certificate = parse_certificate(der)?;
+    let leaf = Leaf::new(&certificate);
+    let is_anchor = anchor_is_ca(&certificate).is_ok();
+    let mut warnings = Vec::new();
+    rules::warn(&[certificate], now, &mut warnings);
+    Some((leaf, warnings, is_anchor))
+}
+
 fn no_certificate() -> BundleError {
     BundleError::NoCertificate { role: crate::paths::Role::Cert, found: Found::default() }
 }

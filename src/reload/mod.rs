@@ -13,6 +13,8 @@ mod worker;
 
 pub use builder::{ReloaderBuilder, StartError};
 pub use health::{Health, Stats};
+#[cfg(fuzzing)]
+pub(crate) use schedule::{Schedule, Step, Timing, Verdict};
 pub use watcher::Watcher;
 
 use std::fmt;

@@ -28,11 +28,11 @@ mod trace;
 mod walk;
 
 pub use disk::FileKind;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) use disk::Identity;
 pub(crate) use disk::{Disk, Inode, OsDisk, Status, Timestamp};
 pub use error::ReadError;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) use trace::Hop;
 pub(crate) use trace::{Found, Trace, is_visible};
 pub(crate) use walk::Walk;

@@ -173,7 +173,7 @@ impl Trace {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl Trace {
     /// Of hops alone: what a watch plan is made of.
     pub(crate) fn of_hops(hops: Vec<Hop>) -> Self {

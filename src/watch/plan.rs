@@ -162,6 +162,11 @@ impl Plan {
         }
     }
 
+    #[cfg(fuzzing)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.watched.is_empty() && self.slots.is_empty()
+    }
+
     /// How deep it has to be armed now, if it is not armed so already.
     fn add(&mut self, slot: SlotId, watched: &Watched, name: &Name, depth: Depth) -> Option<Depth> {
         let interest = self.watched.entry(watched.clone()).or_insert_with(|| Interest {
