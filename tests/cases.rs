@@ -7,14 +7,17 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "common/cases.rs"]
+mod files;
+#[path = "common/secrets.rs"]
+mod secrets;
+
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Debug;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::UnixTime;
+use files::{Case, cases, now, provider, read};
 use rustls_reload::{Bundle, BundleError, Curve, KeyType, Material, Paths, pem};
+use secrets::Secrets;
 
 #[test]
 fn every_case_is_accepted_or_refused_as_expected() {
@@ -227,14 +230,6 @@ enum Outcome {
     Reject,
 }
 
-struct Case {
-    name: String,
-    bytes: Vec<u8>,
-    role: String,
-    with: Option<String>,
-    expected: String,
-}
-
 impl Case {
     fn is_open(&self) -> bool {
         [", or reject", "(or accept", "(or reject"].iter().any(|or| self.expected.contains(or))
@@ -259,37 +254,6 @@ impl Case {
     fn key_kind(&self) -> Option<&str> {
         let (_, rest) = self.expected.split_once("key=")?;
         rest.split([' ', ',', ')', ';']).next()
-    }
-
-    /// The file in each of its roles, with what else is needed for a bundle.
-    fn results(&self) -> Vec<Result<Bundle, BundleError>> {
-        let load = |material: Material<'_>| Bundle::from_pem(&material, &provider(), now());
-        let (leaf, key) = (read("pki/leaf.pem"), read("pki/leaf.key"));
-        let with = self.with.as_deref().map(read);
-        match self.role.as_str() {
-            "chain" => vec![load(Material::new(&self.bytes, with.as_ref().unwrap_or(&key)))],
-            "chain+key" => vec![load(Material::combined(&self.bytes))],
-            "ca" => vec![load(Material::new(&leaf, &key).with_ca(&self.bytes))],
-            "key" => vec![load(Material::new(&self.fitting_certificate(), &self.bytes))],
-            "any" => vec![
-                load(Material::new(&self.bytes, &key)),
-                load(Material::new(&leaf, &self.bytes)),
-                load(Material::combined(&self.bytes)),
-                load(Material::new(&leaf, &key).with_ca(&self.bytes)),
-                load(Material::new(&leaf, &key).with_crl(&self.bytes)),
-            ],
-            other => panic!("{}: role {other}", self.name),
-        }
-    }
-
-    fn fitting_certificate(&self) -> Vec<u8> {
-        let sibling = self.name.replace(".key", ".pem");
-        match self.with.as_deref() {
-            Some(with) => read(with),
-            None if folder().join(&sibling).exists() => read(&sibling),
-            None if self.expected.contains("rsa2048") => read("pki/rsa.pem"),
-            None => read("pki/leaf.pem"),
-        }
     }
 }
 
@@ -386,57 +350,6 @@ fn key_kind(text: &[u8], key_type: KeyType) -> String {
     }
 }
 
-/// What must not be seen of a file, in any of the forms in which bytes get printed.
-struct Secrets {
-    base64: HashSet<Vec<u8>>,
-    hex: HashSet<Vec<u8>>,
-    decimal: HashSet<String>,
-}
-
-impl Secrets {
-    fn of(text: &[u8]) -> Self {
-        let dense: Vec<u8> = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
-        let base64 = dense.windows(16).filter(|run| run.iter().all(is_base64)).map(<[u8]>::to_vec).collect();
-        let der: Vec<Vec<u8>> = match pem::parse(text) {
-            Ok(blocks) => blocks
-                .iter()
-                .filter_map(pem::Block::private_key)
-                .map(|key| key.secret_der().to_vec())
-                .collect(),
-            Err(_) => vec![text.to_vec()],
-        };
-        let hex =
-            |der: &Vec<u8>| der.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into_bytes();
-        Self {
-            base64,
-            hex: der
-                .iter()
-                .map(hex)
-                .flat_map(|hex| hex.windows(16).map(<[u8]>::to_vec).collect::<Vec<_>>())
-                .collect(),
-            decimal: [text.to_vec()]
-                .iter()
-                .chain(&der)
-                .flat_map(|bytes| {
-                    bytes.windows(4).map(|run| format!("{}, {}, {}, {}", run[0], run[1], run[2], run[3]))
-                })
-                .collect(),
-        }
-    }
-
-    fn check(&self, what: &str, output: &str) {
-        let lower = output.to_ascii_lowercase();
-        let quoted = output.as_bytes().windows(16).find(|run| self.base64.contains(*run));
-        assert!(quoted.is_none(), "{what}: text of the file in: {output}");
-        let quoted = lower.as_bytes().windows(16).find(|run| self.hex.contains(*run));
-        assert!(quoted.is_none(), "{what}: bytes of the file in: {output}");
-        let numbers = |run: &[&str]| run.iter().all(|part| part.parse::<u8>().is_ok());
-        let parts: Vec<&str> = output.split([',', '[', ']', ' ']).filter(|part| !part.is_empty()).collect();
-        let quoted = parts.windows(4).find(|run| numbers(run) && self.decimal.contains(&run.join(", ")));
-        assert!(quoted.is_none(), "{what}: bytes of the file in: {output}");
-    }
-}
-
 /// Everything that can be printed of a result.
 fn outputs(result: &Result<Bundle, BundleError>) -> String {
     match result {
@@ -458,69 +371,10 @@ fn all<T: Debug + ToString>(items: &[T]) -> String {
     items.iter().map(|item| format!("{item:?} {}", item.to_string())).collect()
 }
 
-fn is_base64(byte: &u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"+/=".contains(byte)
-}
-
 fn count(text: &[u8], needle: &[u8]) -> usize {
     text.windows(needle.len()).filter(|window| *window == needle).count()
 }
 
 fn contains(text: &[u8], needle: &[u8]) -> bool {
     count(text, needle) > 0
-}
-
-fn cases() -> Vec<Case> {
-    let mut cases: Vec<Case> = std::fs::read_dir(folder())
-        .unwrap()
-        .filter_map(|entry| {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            let name = name.strip_suffix(".expect")?.to_owned();
-            let line = String::from_utf8(read(&format!("{name}.expect"))).unwrap();
-            let (role, expected) = line.trim().strip_prefix("role=")?.split_once("; ")?;
-            let (role, with) = match role.split_once(" with ") {
-                Some((role, with)) => (role, Some(with.to_owned())),
-                None => (role, None),
-            };
-            Some(Case {
-                bytes: read(&name),
-                role: role.to_owned(),
-                with,
-                expected: for_this_provider(expected).to_owned(),
-                name,
-            })
-        })
-        .collect();
-    cases.sort_by(|a, b| a.name.cmp(&b.name));
-    cases
-}
-
-/// `ring: …; aws-lc-rs: …`
-fn for_this_provider(expected: &str) -> &str {
-    match expected.strip_prefix("ring: ").and_then(|expected| expected.split_once("; aws-lc-rs: ")) {
-        Some((ring, _)) if cfg!(feature = "ring") => ring,
-        Some((_, aws_lc_rs)) => aws_lc_rs,
-        None => expected,
-    }
-}
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases")
-}
-
-#[expect(clippy::disallowed_methods, reason = "files of this repository")]
-fn read(name: &str) -> Vec<u8> {
-    std::fs::read(folder().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
-
-fn provider() -> CryptoProvider {
-    #[cfg(feature = "ring")]
-    return rustls::crypto::ring::default_provider();
-    #[cfg(not(feature = "ring"))]
-    return rustls::crypto::aws_lc_rs::default_provider();
-}
-
-/// December 2027: most certificates of the cases are valid from 2026 to 2046.
-fn now() -> UnixTime {
-    UnixTime::since_unix_epoch(Duration::from_secs(1_830_000_000))
 }
