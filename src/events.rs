@@ -51,6 +51,26 @@ pub enum Event {
     WatchRestored,
 }
 
+/// One line, without the identity.
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = |generation: &Generation| generation.number();
+        match self {
+            Self::Swapped(swap) => write!(f, "generation {} is served", number(&swap.generation)),
+            Self::Failed(error) => write!(f, "not loaded: {error}"),
+            Self::Recovered => f.write_str("the files are right again"),
+            Self::Expiring { generation, left } => {
+                write!(f, "generation {} expires in {} min", number(generation), left.as_secs() / 60)
+            }
+            Self::Expired { generation } => {
+                write!(f, "generation {} has expired, and is still served", number(generation))
+            }
+            Self::WatchDegraded(failure) => write!(f, "polling: {failure}"),
+            Self::WatchRestored => f.write_str("the kernel tells of every change again"),
+        }
+    }
+}
+
 /// A change from one generation to the next.
 #[derive(Clone, Debug)]
 pub struct Swap {
@@ -129,8 +149,16 @@ impl Listeners {
         self.panics.load(Ordering::Relaxed)
     }
 
+    /// Nothing will be told any more: subscribers find their channel at its end.
+    pub(crate) fn end(&self) {
+        self.subscribers.lock().clear();
+    }
+
     /// Tells everybody, for as long as `gate` is open.
     pub(crate) fn tell(&self, gate: &Gate, event: &Event) {
+        if !gate.is_open() {
+            return;
+        }
         self.subscribers.lock().retain(|subscriber| match subscriber.try_send(event.clone()) {
             Ok(()) => true,
             Err(TrySendError::Full(_)) => {

@@ -1,6 +1,29 @@
 //! Keeps the TLS certificates, keys and trust of a running process fresh while the files on disk rotate.
 //!
-//! For blocking, thread-based programs: no async runtime.
+//! For blocking, thread-based programs: no async runtime. Begin with [`Reloader::builder`] and [`Paths`].
+//!
+//! | to | see |
+//! |---|---|
+//! | serve | [`Reloader::server_config`], a config for each connection |
+//! | verify clients | [`ReloaderBuilder::client_auth`] |
+//! | connect to others | [`ReloaderBuilder::server_roots`], [`Reloader::client_config`] |
+//! | keep a config that a framework holds | [`Reloader::resolver`], [`Reloader::client_verifier`] |
+//! | know what happens | [`ReloaderBuilder::on_event`], [`Reloader::subscribe`], [`Reloader::health`], [`metrics`] |
+//! | run many identities on two threads | [`Watcher`] |
+//! | load or publish without watching | [`Bundle`], [`Store`] |
+//! | put files in place for others to read | [`publish`] |
+//! | have certificates for tests and first boot | `issue`, with the feature of that name |
+//!
+//! Features: `ring` (default) or `aws-lc-rs`; `system-roots` (default), the roots of the operating system;
+//! `prometheus`; `issue`. Logs go through the crate `log`.
+//!
+//! ```no_run
+//! use rustls_reload::{Paths, Reloader};
+//!
+//! let reloader = Reloader::builder(Paths::secret("/etc/tls")).start()?;
+//! let config = reloader.server_config(); // for one connection
+//! # Ok::<(), rustls_reload::StartError>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod bundle;

@@ -90,6 +90,8 @@ pub enum LoadError {
         /// When it is valid.
         validity: Validity,
     },
+    /// A hook of the program, its clock, or a parser panicked. What was served is served on.
+    Panicked,
     /// No TLS configuration can be made from it.
     #[non_exhaustive]
     Config {
@@ -107,6 +109,7 @@ impl LoadError {
             Self::Read(error) => error.reason(),
             Self::Content { error, .. } => error.reason(),
             Self::Worse { .. } => "not_valid_now",
+            Self::Panicked => "panicked",
             Self::Config { .. } => "config",
         }
     }
@@ -126,6 +129,9 @@ impl fmt::Display for LoadError {
                 f.write_str(" (Unix seconds), while the one that is served is valid now: ")?;
                 f.write_str("is it an old file, or is the clock wrong?")
             }
+            Self::Panicked => {
+                f.write_str("a panic while the files were judged: is it in a hook of the program?")
+            }
             Self::Config { paths, error } => {
                 let path = paths.ca().unwrap_or_else(|| paths.cert());
                 write!(f, "{}: {error}", path.display())
@@ -138,7 +144,7 @@ impl std::error::Error for LoadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             // Their text is part of this one's.
-            Self::Read(_) | Self::Content { .. } | Self::Worse { .. } => None,
+            Self::Read(_) | Self::Content { .. } | Self::Worse { .. } | Self::Panicked => None,
             Self::Config { error, .. } => std::error::Error::source(error),
         }
     }

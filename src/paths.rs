@@ -44,8 +44,8 @@ impl Paths {
 
     /// A mounted Kubernetes Secret of type `kubernetes.io/tls`: `tls.crt`, `tls.key` and `ca.crt`.
     ///
-    /// `ca.crt` may be missing, unless clients are to be verified. When it disappears later, the
-    /// trust it gave is withdrawn.
+    /// `ca.crt` may be missing, unless it verifies clients, or is the only thing that verifies servers: then
+    /// nothing is published without it. Else, when it disappears later, the trust it gave is withdrawn.
     pub fn secret(dir: impl AsRef<Path>) -> Self {
         let dir = dir.as_ref();
         Self {

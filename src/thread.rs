@@ -6,6 +6,7 @@ use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use log::error;
 
 /// A running thread.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ impl Thread {
     /// Starts `run` on a thread of this name.
     pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let (guard, alive): (Sender<()>, _) = crossbeam_channel::bounded(0);
+        let guard = Guard { _alive: guard, name: name.into() };
         let handle = thread::Builder::new().name(name.into()).spawn(move || {
             let _gone_with_the_thread = guard;
             run();
@@ -49,6 +51,20 @@ impl Thread {
         if self.alive.recv_deadline(deadline) == Err(RecvTimeoutError::Disconnected) {
             // A panic was reported where it happened.
             self.handle.join().ok();
+        }
+    }
+}
+
+/// Lives as long as the thread.
+struct Guard {
+    _alive: Sender<()>,
+    name: String,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            error!("the thread {} panicked and is gone: nothing is reloaded any more", self.name);
         }
     }
 }

@@ -10,6 +10,7 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, bounded};
+use rustls::server::{Accepted, Acceptor};
 use rustls::{ServerConnection, StreamOwned};
 use rustls_reload::metrics::HandshakeFailure;
 use rustls_reload::{Generation, Reloader};
@@ -109,21 +110,15 @@ impl Pool {
 
     fn serve(&self, stream: TcpStream, reloader: &Reloader) -> io::Result<()> {
         let mut socket = Socket::new(stream, HANDSHAKE)?;
-        // Certificate, key and trust of this connection come from this one generation, whatever is
-        // published meanwhile.
-        let Some(generation) = reloader.current() else {
-            reloader.reporter().handshake_failure(HandshakeFailure::NoCertificateForName);
-            return Err(io::Error::other("there is no certificate yet"));
-        };
-        let mut connection = ServerConnection::new(generation.server_config()).map_err(io::Error::other)?;
-        while connection.is_handshaking() {
-            if let Err(error) = connection.complete_io(&mut socket) {
+        let (generation, connection) = match shake_hands(&mut socket, reloader) {
+            Ok(shaken) => shaken,
+            Err(error) => {
                 reloader.reporter().handshake_failure(HandshakeFailure::of(&error));
-                // rustls has sent the alert; it is to be read.
+                // An alert was sent; it is to be read.
                 socket.linger();
                 return Err(error);
             }
-        }
+        };
         if let Some(kind) = connection.handshake_kind() {
             reloader.reporter().handshake(kind);
         }
@@ -204,6 +199,41 @@ fn route(request: &Request, about: &str) -> Response {
         (Method::Other, _) => Response::plain(Status::MethodNotAllowed),
         (_, "/") => Response::json(Status::Ok, about.to_owned()),
         _ => Response::plain(Status::NotFound),
+    }
+}
+
+/// The whole handshake. Certificate, key and trust of a connection come from one generation: the one that is
+/// current when the ClientHello has come, so that trust that was withdrawn before is withdrawn for it.
+fn shake_hands(socket: &mut Socket, reloader: &Reloader) -> io::Result<(Arc<Generation>, ServerConnection)> {
+    let hello = client_hello(socket)?;
+    let generation = reloader.current().ok_or_else(|| io::Error::other("there is no certificate yet"))?;
+    let mut connection =
+        hello.into_connection(generation.server_config()).map_err(|(error, mut alert)| {
+            // The peer may be gone: the handshake failed already.
+            alert.write_all(socket).ok();
+            io::Error::new(io::ErrorKind::InvalidData, error)
+        })?;
+    while connection.is_handshaking() {
+        connection.complete_io(socket)?;
+    }
+    Ok((generation, connection))
+}
+
+/// Reads until the ClientHello is there.
+fn client_hello(socket: &mut Socket) -> io::Result<Accepted> {
+    let mut acceptor = Acceptor::default();
+    loop {
+        if acceptor.read_tls(socket)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match acceptor.accept() {
+            Ok(Some(hello)) => return Ok(hello),
+            Ok(None) => {}
+            Err((error, mut alert)) => {
+                alert.write_all(socket).ok();
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+        }
     }
 }
 

@@ -133,6 +133,8 @@ impl SecretDir {
             && writer.holds(live, files)
         {
             writer.link(files)?;
+            // Whoever swapped it in may have ended before the rename was on disk.
+            writer.sync_dir()?;
             return match writer.unlink_except(files) {
                 Ok(()) => Ok(Published::Unchanged),
                 Err(error) => Err(error.after_the_swap()),

@@ -215,7 +215,9 @@ impl ReloaderBuilder {
     /// - [`StartError::CurrentDir`] if a path is relative and the current directory cannot be had.
     /// - [`StartError::Thread`] if no thread can be started.
     pub fn start(self) -> Result<Reloader, StartError> {
-        let paths = absolute(self.paths, self.client_auth)?;
+        let needs_ca =
+            self.client_auth != ClientAuth::None || self.server_roots == Some(ServerRoots::FileOnly);
+        let paths = absolute(self.paths, needs_ca)?;
         let provider = self.provider.or_else(default_provider).ok_or(StartError::NoProvider)?;
         let client = self.server_roots.map(|roots| {
             let mut client = ClientSettings::new(Arc::clone(&provider), roots)
@@ -305,8 +307,8 @@ pub enum StartError {
     Thread(#[source] io::Error),
 }
 
-fn absolute(paths: Paths, client_auth: ClientAuth) -> Result<Paths, StartError> {
-    let paths = if client_auth == ClientAuth::None { paths } else { paths.require_ca() };
+fn absolute(paths: Paths, needs_ca: bool) -> Result<Paths, StartError> {
+    let paths = if needs_ca { paths.require_ca() } else { paths };
     if paths.files().all(|(_, path, _)| path.is_absolute()) {
         return Ok(paths);
     }

@@ -20,6 +20,7 @@ pub use watcher::Watcher;
 use std::fmt;
 use std::process;
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
@@ -61,6 +62,8 @@ struct Inner {
     shared: Arc<Shared>,
     /// `None` after shutdown.
     watcher: Mutex<Option<Watcher>>,
+    /// The thread that callbacks run on.
+    reload_thread: Option<ThreadId>,
     /// A forked child has neither the threads nor whoever holds a lock.
     process: u32,
 }
@@ -72,7 +75,9 @@ impl Reloader {
     }
 
     fn new(shared: Arc<Shared>, watcher: Watcher) -> Self {
-        Self { inner: Arc::new(Inner { shared, watcher: Mutex::new(Some(watcher)), process: process::id() }) }
+        let reload_thread = watcher.reload_thread();
+        let (watcher, process) = (Mutex::new(Some(watcher)), process::id());
+        Self { inner: Arc::new(Inner { shared, watcher, reload_thread, process }) }
     }
 
     /// The generation that is served; `None` while there is none.
@@ -83,6 +88,10 @@ impl Reloader {
     /// The config for one new connection: one pointer load, no lock, no disk.
     ///
     /// While there is no certificate, a config that refuses every handshake.
+    ///
+    /// With client authentication, take it when the ClientHello has come
+    /// ([`rustls::server::Acceptor`]), not when the connection is accepted: a client could connect, wait, and
+    /// resume by trust that was withdrawn meanwhile.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         self.store().server_config()
     }
@@ -126,7 +135,7 @@ impl Reloader {
             return Err(ReloadError::Stopped);
         }
         let watcher = self.inner.watcher.lock().clone().ok_or(ReloadError::Stopped)?;
-        if watcher.is_reload_thread() {
+        if Some(thread::current().id()) == self.inner.reload_thread {
             return Err(ReloadError::OnReloadThread);
         }
         let (reply, answer) = crossbeam_channel::bounded(1);
@@ -134,6 +143,8 @@ impl Reloader {
         // The handle must not outlive a shutdown that happens meanwhile.
         drop(watcher);
         match answer.recv() {
+            // Read, but not published any more.
+            Ok(Ok(_)) if !self.inner.shared.gate.is_open() => Err(ReloadError::Stopped),
             Ok(Ok(Loaded { swapped: true })) => Ok(Reloaded::Swapped),
             Ok(Ok(Loaded { swapped: false })) => Ok(Reloaded::Unchanged),
             Ok(Err(error)) => Err(ReloadError::Load(error)),
@@ -190,13 +201,15 @@ impl Inner {
         if self.is_forked() {
             return;
         }
+        let deadline = Instant::now() + PATIENCE;
+        let wait_until = (Some(thread::current().id()) != self.reload_thread).then_some(deadline);
+        // Whoever calls second finds no watcher any more, and has the same promise.
+        self.shared.gate.close(wait_until);
+        self.shared.store.barrier();
+        self.shared.listeners.end();
         let Some(watcher) = self.watcher.lock().take() else {
             return;
         };
-        let deadline = Instant::now() + PATIENCE;
-        let wait_until = (!watcher.is_reload_thread()).then_some(deadline);
-        self.shared.gate.close(wait_until);
-        self.shared.store.barrier();
         watcher.send(Command::Remove(self.shared.id));
         self.shared.reporter.report(|metrics, subject| metrics.removed(subject));
         watcher.release(deadline);

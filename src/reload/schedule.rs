@@ -72,7 +72,8 @@ struct Failing {
     since: Instant,
     pause: Duration,
     load_at: Instant,
-    reported: bool,
+    /// When it was told of last.
+    told: Option<Instant>,
 }
 
 impl Schedule {
@@ -89,7 +90,7 @@ impl Schedule {
         let ceiling = self.settling.map_or(now + self.timing.ceiling, |settling| settling.ceiling);
         let load_at = ceiling.min(now + self.timing.settle);
         self.settling = Some(Settling { ceiling, load_at, at_once: false });
-        if let Some(failing) = self.failing.as_mut().filter(|failing| failing.reported) {
+        if let Some(failing) = self.failing.as_mut().filter(|failing| failing.told.is_some()) {
             // Somebody is at work on it: look closely again.
             *failing = Failing { since: now, pause: self.timing.retry_first, ..*failing };
         }
@@ -109,6 +110,18 @@ impl Schedule {
         waits
     }
 
+    /// What was read is not what was looked at: a writer has just begun. Whether to wait for it.
+    pub(crate) fn slipped(&mut self, now: Instant) -> bool {
+        match self.settling {
+            Some(settling) if !settling.at_once => self.still_changing(now),
+            _ => {
+                self.settling = None;
+                self.touched(now);
+                true
+            }
+        }
+    }
+
     /// A resync found nothing new.
     pub(crate) fn resynced(&mut self, now: Instant) {
         self.resync_at = after(now, self.timing.period);
@@ -118,7 +131,7 @@ impl Schedule {
     pub(crate) fn succeeded(&mut self, now: Instant) -> bool {
         self.settling = None;
         self.resynced(now);
-        self.failing.take().is_some_and(|failing| failing.reported)
+        self.failing.take().is_some_and(|failing| failing.told.is_some())
     }
 
     /// A load failed.
@@ -126,22 +139,23 @@ impl Schedule {
         let Timing { retry_first, retry_window, repair, period, .. } = self.timing;
         self.settling = None;
         self.resynced(now);
-        let failing = self.failing.get_or_insert(Failing {
-            since: now,
-            pause: retry_first,
-            load_at: now,
-            reported: false,
-        });
+        let failing =
+            self.failing.get_or_insert(Failing { since: now, pause: retry_first, load_at: now, told: None });
         let end = failing.since + retry_window;
         if now < end {
             failing.load_at = end.min(now + failing.pause);
             // However many loads are asked for within the window.
             failing.pause = retry_window.min(failing.pause * 2);
+            // Somebody who keeps writing does not make a failure that was told of a new one.
+            if failing.told.is_some_and(|told| now >= told + repair) {
+                failing.told = Some(now);
+                return Verdict::Known;
+            }
             return Verdict::Transient;
         }
         // Whoever polls more often than that wants a repair to be seen as soon as any other change.
         failing.load_at = now + repair.min(period);
-        if std::mem::replace(&mut failing.reported, true) { Verdict::Known } else { Verdict::Report }
+        if failing.told.replace(now).is_some() { Verdict::Known } else { Verdict::Report }
     }
 
     /// Sets the period from the next resync on.

@@ -268,3 +268,18 @@ fn a_period_may_be_for_ever() {
 }
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
+
+/// Somebody who rewrote a broken file every 400 ms stopped the counting of its failure: each touch began a new
+/// window in which failures are no news.
+#[test]
+fn failure_that_goes_on_is_told_again_however_often_files_are_touched() {
+    let start = Instant::now();
+    let mut schedule = Schedule::new(TIMING, start);
+    let (mut told, mut now) = (0, start);
+    while now < start + Duration::from_secs(20) {
+        schedule.touched(now);
+        now = schedule.deadline().max(now + Duration::from_millis(400));
+        told += u32::from(schedule.failed(now) != Verdict::Transient);
+    }
+    assert!((8..=11).contains(&told), "about every 2 s: {told} times in 20 s");
+}

@@ -5,8 +5,6 @@
 
 use std::time::Instant;
 
-use log::debug;
-
 use super::schedule::{Schedule, Step, Timing, Verdict};
 use crate::events::Trigger;
 use crate::load::LoadError;
@@ -43,6 +41,10 @@ pub(crate) struct Tracker {
     loaded_at: Option<Instant>,
     /// Files that were written a moment ago are not believed yet.
     hesitates: bool,
+    /// What is read has to be what was looked at.
+    bound: bool,
+    /// It was not.
+    slipped: bool,
     /// See [`Tracker::distrust_identities`].
     distrusts: bool,
 }
@@ -90,6 +92,8 @@ impl Tracker {
             looked_at: None,
             loaded_at: None,
             hesitates: false,
+            bound: false,
+            slipped: false,
             distrusts: false,
         }
     }
@@ -156,17 +160,17 @@ impl Tracker {
     pub(crate) fn run<H: Host>(&mut self, host: &mut H) -> Option<Outcome> {
         let now = host.now();
         match self.schedule.step(now)? {
-            Step::Load => Some(self.load(host, Trigger::Event)),
+            Step::Load => Some(self.load_seen(host, Trigger::Event)),
             Step::Settled => {
                 let changes = matches!(self.compare(host), Change::Files | Change::MovedAsOne);
                 if changes && self.schedule.still_changing(host.now()) {
                     return None;
                 }
-                Some(self.load(host, Trigger::Event))
+                Some(self.load_seen(host, Trigger::Event))
             }
             Step::Retry => match self.compare(host) {
                 Change::Nothing | Change::Unproven | Change::MovedAsOne => {
-                    Some(self.load(host, Trigger::Event))
+                    Some(self.load_seen(host, Trigger::Event))
                 }
                 // Somebody is still at work: the same pauses count as after an event.
                 Change::Files => {
@@ -185,6 +189,22 @@ impl Tracker {
         let outcome = self.load(host, Trigger::Startup);
         self.hesitates = false;
         outcome
+    }
+
+    /// Loads what the last look found. If a writer has begun since, the load is put off until it is quiet
+    /// again: the first rename of a rotation may have come between look and read.
+    fn load_seen<H: Host>(&mut self, host: &mut H, trigger: Trigger) -> Outcome {
+        self.bound = self.seen.is_some();
+        let outcome = self.load(host, trigger);
+        self.bound = false;
+        outcome
+    }
+
+    /// What it was at has panicked: a failure like any other, so that it is tried again, in time.
+    pub(crate) fn panicked(&mut self, now: Instant) -> Outcome {
+        (self.hesitates, self.bound, self.slipped) = (false, false, false);
+        let trigger = self.trigger.take().unwrap_or(Trigger::Event);
+        Outcome { trigger, result: Err((LoadError::Panicked, self.schedule.failed(now))) }
     }
 
     /// Reads by content, and publishes what is new.
@@ -220,9 +240,12 @@ impl Tracker {
                 self.schedule.succeeded(now);
                 Ok(Loaded { swapped })
             }
+            Err(error) if std::mem::take(&mut self.slipped) => {
+                self.trigger.get_or_insert(trigger);
+                Err((error, Verdict::Transient))
+            }
             Err(error) => {
                 let verdict = self.schedule.failed(now);
-                debug!("load failed ({verdict:?}): {error}");
                 Err((error, verdict))
             }
         };
@@ -237,6 +260,10 @@ impl Tracker {
         wall: Timestamp,
     ) -> Result<bool, LoadError> {
         if self.hesitates && snapshot.trace().is_in_motion_at(host.wall_clock(), self.schedule.settle()) {
+            return Err(ReadError::in_motion(self.paths.cert()).into());
+        }
+        if self.bound && self.differs_from_seen(snapshot.trace()) && self.schedule.slipped(host.now()) {
+            self.slipped = true;
             return Err(ReadError::in_motion(self.paths.cert()).into());
         }
         let digest = snapshot.digest();
@@ -273,6 +300,10 @@ impl Tracker {
         change
     }
 
+    fn differs_from_seen(&self, trace: &Trace) -> bool {
+        self.seen.as_ref().is_some_and(|seen| trace != seen && !trace.moved_as_one_since(seen))
+    }
+
     fn weigh(&self, trace: &Trace) -> Change {
         match &self.seen {
             Some(seen) if seen == trace => {
@@ -287,13 +318,13 @@ impl Tracker {
     fn resync<H: Host>(&mut self, host: &mut H, now: Instant) -> Option<Outcome> {
         self.schedule.resynced(now);
         let Some(live) = &self.live else {
-            return Some(self.load(host, Trigger::Resync));
+            return Some(self.load_seen(host, Trigger::Resync));
         };
         if !self.distrusts && !live.trace.still_holds(host.disk()) {
             self.look(host, Trigger::Resync);
             return None;
         }
-        if live.proven && !self.distrusts { None } else { Some(self.load(host, Trigger::Resync)) }
+        if live.proven && !self.distrusts { None } else { Some(self.load_seen(host, Trigger::Resync)) }
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
@@ -77,9 +78,9 @@ impl Watcher {
         self.inner.commands.send(command).is_ok()
     }
 
-    /// Whether the caller is a callback.
-    pub(super) fn is_reload_thread(&self) -> bool {
-        self.inner.worker.as_ref().is_some_and(|worker| worker.id() == std::thread::current().id())
+    /// The thread that callbacks run on.
+    pub(super) fn reload_thread(&self) -> Option<ThreadId> {
+        self.inner.worker.as_ref().map(Thread::id)
     }
 
     /// Tells how the threads are, and does not keep them.

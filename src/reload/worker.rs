@@ -1,6 +1,6 @@
 //! The thread `tls-reload`: one loop for all identities of a watcher.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, Sender, select};
 use super::slot::Slot;
 use super::tracker::Loaded;
 use crate::load::LoadError;
-use crate::watch::{SlotId, Touched, Watch};
+use crate::watch::{SlotId, Touch, Touched, Watch};
 
 /// What handles ask of the thread.
 pub(super) enum Command {
@@ -67,13 +67,28 @@ impl Worker {
         }
     }
 
-    /// Tells slots of everything that waits, then does what is due.
+    /// Tells slots of what waits now, each once, then does what is due. What comes meanwhile has to wait: a
+    /// file that never rests must not keep commands and other slots from their turn.
     fn catch_up(&mut self) {
-        while let Ok(touched) = self.touches.try_recv() {
-            self.touched(touched);
+        let mut batch: BTreeMap<SlotId, (Touch, Instant)> = BTreeMap::new();
+        let mut everything = self.watch.take_overrun().then(Instant::now);
+        for touched in self.touches.try_iter().take(self.touches.len()) {
+            match touched {
+                Touched::Everything { at } => everything = Some(at),
+                Touched::Slot { slot, touch, at } => {
+                    let (strongest, latest) = batch.entry(slot).or_insert((touch, at));
+                    *strongest = touch.max(*strongest);
+                    *latest = at;
+                }
+            }
         }
-        if self.watch.take_overrun() {
-            self.touched(Touched::Everything { at: Instant::now() });
+        match everything {
+            Some(at) => self.touched(Touched::Everything { at }),
+            None => {
+                for (slot, (touch, at)) in batch {
+                    self.touched(Touched::Slot { slot, touch, at });
+                }
+            }
         }
         let now = Instant::now();
         while let Some(&(at, id)) = self.due.first().filter(|(at, _)| *at <= now) {

@@ -121,7 +121,10 @@ impl ServerSettings {
 
     /// A config that refuses every handshake, for as long as there is no certificate.
     pub(crate) fn build_refusing(&self) -> Result<ServerConfig, ConfigError> {
-        self.config(Arc::new(NoClientAuth), Arc::new(Pinned { key: None }))
+        let mut config = self.config(Arc::new(NoClientAuth), Arc::new(Pinned { key: None }))?;
+        // Whatever the hook did: nobody is verified here, so nobody gets in.
+        config.cert_resolver = Arc::new(Pinned { key: None });
+        Ok(config)
     }
 
     fn config(

@@ -355,8 +355,13 @@ impl Shared {
     /// Never waits: the kernel's queue must drain whatever the receiver does.
     fn send(&self, touched: Touched) {
         if let Err(TrySendError::Full(_)) = self.sender.try_send(touched) {
-            self.overflows.fetch_add(1, Ordering::Relaxed);
-            self.overrun.store(true, Ordering::Release);
+            // Counted once for each time that the receiver has to catch up.
+            if !self.overrun.swap(true, Ordering::AcqRel) {
+                self.overflows.fetch_add(1, Ordering::Relaxed);
+            }
+            // The receiver may have emptied the channel meanwhile and sleep by now. If it is full still, the
+            // receiver is yet to see the flag.
+            self.sender.try_send(Touched::Everything { at: Instant::now() }).ok();
         }
     }
 }

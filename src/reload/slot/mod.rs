@@ -6,6 +6,7 @@ mod shared;
 
 pub(super) use self::shared::Shared;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,8 @@ pub(super) struct Slot {
     /// What is still to be said of the certificate that is served.
     expiry: Option<expiry::Expiry>,
     expiry_at: Option<Instant>,
+    /// The revocation list that was said to have expired.
+    crl_expired: Option<i64>,
 }
 
 impl Slot {
@@ -60,6 +63,7 @@ impl Slot {
             healthy: None,
             expiry: None,
             expiry_at: None,
+            crl_expired: None,
             starting: false,
         }
     }
@@ -166,7 +170,9 @@ impl Slot {
         work: impl FnOnce(&mut Tracker, &mut SlotHost<'_>) -> Option<Outcome>,
     ) {
         let mut host = SlotHost::new(&self.shared, self.tracker.paths(), watch, self.first_event);
-        let outcome = work(&mut self.tracker, &mut host);
+        // A panic in there must not end reloading for every identity of the watcher.
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(&mut self.tracker, &mut host)));
+        let outcome = outcome.unwrap_or_else(|_| Some(self.tracker.panicked(Instant::now())));
         if outcome.as_ref().is_some_and(|outcome| outcome.result.is_ok()) {
             // Before anybody is called back: a callback may ask how we are.
             host.ends_failure();
@@ -198,7 +204,8 @@ impl Slot {
                 // Young files are read at each resync: that is no load until it brings something.
                 let counts = loaded.swapped || trigger != Trigger::Resync;
                 self.shared.status.lock().stats.loads += u64::from(counts);
-                debug!("identity={} trigger={trigger:?} loaded", self.shared.identity);
+                let news = if loaded.swapped { "loaded" } else { "unchanged" };
+                debug!("identity={} trigger={} {news}", self.shared.identity, trigger.as_str());
             }
             Some(Outcome { result: Err((error, verdict)), trigger }) => {
                 self.starting = false;
@@ -213,6 +220,7 @@ impl Slot {
             None => {}
         }
         self.drop_stale_staple();
+        self.warn_of_expired_crl();
         self.warn_of_expiry();
         self.report_health();
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use log::{error, info, warn};
+use log::{debug, error, info, warn};
 
 use super::Slot;
 use crate::events::{Event, Swap, Trigger};
@@ -25,8 +25,10 @@ impl Slot {
         let (identity, serial, not_after) = (&self.shared.identity, leaf.serial(), leaf.validity().not_after);
         match due {
             Some(expiry::Notice::Expiring { left }) => {
-                let hours = left.as_secs() / 3600;
-                warn!("identity={identity} serial={serial} not_after={not_after} expires in {hours} h");
+                let minutes = left.as_secs() / 60;
+                let left_text =
+                    if minutes < 120 { format!("{minutes} min") } else { format!("{} h", minutes / 60) };
+                warn!("identity={identity} serial={serial} not_after={not_after} expires in {left_text}");
                 self.tell(&Event::Expiring { generation, left });
             }
             Some(expiry::Notice::Expired) => {
@@ -37,6 +39,22 @@ impl Slot {
             }
             None => {}
         }
+    }
+
+    /// A revocation list that runs out while it is in force: said once.
+    pub(super) fn warn_of_expired_crl(&mut self) {
+        let current = self.shared.store.current();
+        let next_update = current.as_ref().and_then(|live| live.bundle().trust()?.crl_next_update());
+        let now = i64::try_from(self.shared.now().as_secs()).unwrap_or(i64::MAX);
+        let expired = next_update.filter(|next_update| *next_update <= now);
+        if expired.is_some() && self.crl_expired != expired {
+            let next_update = next_update.unwrap_or_default();
+            warn!(
+                "identity={} a revocation list has expired: its successor was due at {next_update} (Unix seconds)",
+                self.shared.identity
+            );
+        }
+        self.crl_expired = expired;
     }
 
     /// A staple that runs out while it is served is worse than none: the same bundle goes on without it.
@@ -71,6 +89,7 @@ impl Slot {
     /// A failure that lasts: said once, and again when the reason changes.
     pub(super) fn failed(&mut self, error: LoadError, verdict: Verdict) {
         if verdict == Verdict::Transient {
+            debug!("identity={} not loaded, tried again soon: {error}", self.shared.identity);
             return;
         }
         self.first_event = None;
