@@ -30,6 +30,14 @@ fn main() {
     let server = Server::start(reloader);
     let client = client_config(pki.root().cert_der());
 
+    let mut alone = Vec::new();
+    for _ in 0..SWAPS {
+        let begun = Instant::now();
+        shake(server.address, &client).unwrap();
+        alone.push(begun.elapsed());
+    }
+    print("one handshake, nothing else", alone);
+
     let (sender, first_seen) = mpsc::channel();
     // Shakes hands without pause, and tells when it first saw each certificate.
     let watch = move || {

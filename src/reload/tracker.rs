@@ -292,8 +292,9 @@ impl Tracker {
             let newly_watched = host.watch(&trace);
             change = change.max(self.weigh(&trace));
             self.seen = Some(trace);
-            // What happened to a directory before it was watched has no event.
-            if !newly_watched {
+            // What happened to a directory before it was watched has no event. A set that moved as one is loaded
+            // next in any case, which looks again.
+            if !newly_watched || change == Change::MovedAsOne {
                 break;
             }
         }
