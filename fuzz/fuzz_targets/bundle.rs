@@ -15,5 +15,6 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         }
         Err(error) => format!("{} {} {:?}", shown(&error), error.display_with(&paths), files.material()),
     };
-    assert_not_quoted(files.key(), &output);
+    // A name of rustls that a key file may happen to hold.
+    assert_not_quoted(files.key(), &output.replace("Ed25519SigningKey", ""));
 });
