@@ -244,7 +244,7 @@ fn set_that_moves_as_one_is_loaded_at_once_whatever_is_touched_then() {
     assert_eq!(schedule.step(start), Some(Step::Load));
 }
 
-/// Found by fuzzing: each load that is asked for while nothing good is there doubled the pause to the next
+/// Found by reading: each load that is asked for while nothing good is there doubled the pause to the next
 /// retry, until the clock could not be added to: some seventy `reload_now()` within a second killed the thread.
 #[test]
 fn any_number_of_failures_within_the_window_leaves_the_next_retry_within_it() {
