@@ -42,7 +42,7 @@ fn nothing_of_a_key_is_logged_or_shown() {
     });
     let said: Vec<String> = SAID.lock().unwrap().drain().collect();
     let said = said.join("\n");
-    for expected in ["load failed", "now serving", "not valid base64", "SeveralKeys", "ServerConfig"] {
+    for expected in ["not loaded", "now serving", "not valid base64", "SeveralKeys", "ServerConfig"] {
         assert!(said.contains(expected), "{expected:?} was never said");
     }
     secrets().check("what was said", &said);
