@@ -209,7 +209,9 @@ impl Tracker {
 
     /// Reads by content, and publishes what is new.
     pub(crate) fn load<H: Host>(&mut self, host: &mut H, trigger: Trigger) -> Outcome {
-        let trigger = self.trigger.take().unwrap_or(trigger);
+        // Who asks gets an answer to his question, also where an event had asked before.
+        let pending = self.trigger.take().filter(|_| trigger != Trigger::Manual);
+        let trigger = pending.unwrap_or(trigger);
         let mut swapped = false;
         let mut result = Ok(());
         for _ in 0..MAX_LOOKS {
