@@ -229,8 +229,10 @@ impl Tracker {
             swapped |= matches!(outcome, Ok(true));
             result = outcome.map(|_| ());
             let newly_watched = host.watch(&trace);
-            // What happened to a directory before it was watched has no event.
-            let done = !newly_watched || (trace.is_proof_at(wall) && trace.still_holds(host.disk()));
+            // What happened to a directory before it was watched has no event. What slipped is not read again at
+            // once: it has to be quiet first.
+            let done =
+                self.slipped || !newly_watched || (trace.is_proof_at(wall) && trace.still_holds(host.disk()));
             self.seen = Some(trace);
             if done {
                 break;
