@@ -40,6 +40,11 @@ impl Metrics for Facade {
         if result == ReloadResult::Swapped {
             gauge!("tls_reload_last_swap_timestamp_seconds", "identity" => label(subject)).set(at);
         }
+        // The facade has no call at scrape time: this one comes with each resync, every 10 s.
+        for state in ConnectionState::ALL {
+            let open = seconds(subject.connections(*state));
+            gauge!("tls_connections", "identity" => label(subject), "state" => state.as_str()).set(open);
+        }
     }
 
     fn reload_attempt(&self, subject: &Subject, trigger: Trigger, result: ReloadResult) {
@@ -91,10 +96,6 @@ impl Metrics for Facade {
     fn handshake_failure(&self, subject: &Subject, failure: HandshakeFailure) {
         counter!("tls_handshake_failures_total", "identity" => label(subject), "reason" => failure.as_str())
             .increment(1);
-    }
-
-    fn connections(&self, subject: &Subject, state: ConnectionState, open: u64) {
-        gauge!("tls_connections", "identity" => label(subject), "state" => state.as_str()).set(seconds(open));
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::{ClientConfig, ServerConfig};
+use rustls::{ClientConfig, Error, ServerConfig};
 
 use crate::bundle::Bundle;
 use crate::client::{ClientScope, ClientSettings};
-use crate::server::{ConfigError, ServerSettings, SessionScope};
+use crate::server::{ConfigError, ScopeId, ServerSettings, SessionScope};
 
 /// A bundle with its number and the `ServerConfig` made from it. Immutable.
 #[derive(Debug)]
@@ -63,6 +64,27 @@ impl Generation {
     /// The config of this generation for connecting to others; `None` if none was asked for.
     pub fn client_config(&self) -> Option<Arc<ClientConfig>> {
         self.client.as_ref().map(|client| Arc::clone(&client.config))
+    }
+
+    /// Which scope its sessions belong to.
+    pub(crate) fn scope(&self) -> &ScopeId {
+        self.scope.id()
+    }
+
+    /// Whether everybody who was let in under `scope` would be let in now: no trust was taken away since.
+    pub(crate) fn upholds(&self, scope: &ScopeId) -> bool {
+        self.scope() == scope
+    }
+
+    /// Whether a client that showed `chain`, leaf first, would be let in by this generation's trust at `now`.
+    /// One that showed none was not asked for one.
+    pub(crate) fn judge_client(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
+        match (self.client_verifier(), chain) {
+            (Some(verifier), [leaf, intermediates @ ..]) => {
+                verifier.verify_client_cert(leaf, intermediates, now).map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What clients are verified by; `None` where they are not.

@@ -4,9 +4,10 @@
 //!
 //! | to | see |
 //! |---|---|
-//! | serve | [`Reloader::server_config`], a config for each connection |
+//! | serve | [`TlsListener`]; or [`Reloader::server_config`], a config for each connection |
 //! | verify clients | [`ReloaderBuilder::client_auth`] |
 //! | connect to others | [`ReloaderBuilder::server_roots`], [`Reloader::client_config`] |
+//! | find and end connections that are open | [`Reloader::connections`] |
 //! | keep a config that a framework holds | [`Reloader::resolver`], [`Reloader::client_verifier`] |
 //! | know what happens | [`ReloaderBuilder::on_event`], [`Reloader::subscribe`], [`Reloader::health`], [`metrics`] |
 //! | run many identities on two threads | [`Watcher`] |
@@ -28,6 +29,7 @@
 
 mod bundle;
 mod client;
+mod connections;
 mod der;
 mod difference;
 mod events;
@@ -35,8 +37,10 @@ mod events;
 #[doc(hidden)]
 pub mod fuzzing;
 mod generation;
+mod handshake;
 #[cfg(feature = "issue")]
 pub mod issue;
+mod listener;
 mod load;
 pub mod metrics;
 mod paths;
@@ -45,6 +49,7 @@ pub mod publish;
 mod reload;
 mod resolver;
 mod server;
+mod socket;
 mod source;
 mod store;
 mod sys;
@@ -59,9 +64,12 @@ pub use bundle::{
     OcspProblem, Purpose, Validity, ValidityState, Warning,
 };
 pub use client::{ClientSettings, ServerRoots};
+pub use connections::{ConnectionInfo, Connections, Drain, Drained};
 pub use difference::Difference;
 pub use events::{Event, Swap, Trigger};
 pub use generation::Generation;
+pub use handshake::{HandshakeError, Pending, TlsStream};
+pub use listener::{Incoming, TlsListener};
 pub use load::LoadError;
 pub use paths::{Paths, Role};
 pub use reload::{Health, ReloadError, Reloaded, Reloader, ReloaderBuilder, StartError, Stats, Watcher};

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::{Condvar, Mutex};
+use rustls::pki_types::UnixTime;
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::bundle::Bundle;
@@ -108,6 +109,17 @@ impl Store {
             Some(generation) => generation.server_config(),
             None => Arc::clone(&self.refusing),
         }
+    }
+
+    /// The config that refuses every handshake.
+    pub(crate) fn refusing_config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.refusing)
+    }
+
+    /// The time, by the clock that peers are verified by.
+    pub(crate) fn now(&self) -> UnixTime {
+        let time = self.settings.time_provider();
+        time.and_then(|time| time.current_time()).unwrap_or_else(UnixTime::now)
     }
 
     /// Whether generations have a side that connects to others.

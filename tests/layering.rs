@@ -19,6 +19,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("store", &["bundle", "client", "generation", "server"]),
     ("resolver", &["store"]),
     ("verifier", &["server", "store"]),
+    ("socket", &[]),
+    ("connections", &["generation", "server", "socket", "store"]),
+    ("handshake", &["bundle", "connections", "generation", "metrics", "socket", "store"]),
+    ("listener", &["connections", "handshake", "reload", "socket", "sys"]),
     ("sys", &[]),
     ("thread", &[]),
     ("source", &["paths", "sys"]),
@@ -33,6 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "bundle",
             "client",
+            "connections",
             "events",
             "generation",
             "load",
@@ -54,8 +59,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// What a handshake uses.
-const SERVING: &[&str] =
-    &["resolver", "verifier", "client", "server", "store", "generation", "bundle", "trust"];
+const SERVING: &[&str] = &[
+    "handshake",
+    "connections",
+    "resolver",
+    "verifier",
+    "client",
+    "server",
+    "store",
+    "generation",
+    "bundle",
+    "trust",
+];
 
 /// What a handshake must never wait for.
 const RELOADING: &[&str] = &["reload", "watch", "source", "load"];

@@ -39,7 +39,7 @@ pub(crate) use text::name as subject_text;
 /// What is *not* checked: signatures within the chain, whether a peer will trust it, revocation, and the dates
 /// (they are [`warnings`](Self::warnings)).
 pub struct Bundle {
-    leaf: Leaf,
+    leaf: Arc<Leaf>,
     certified_key: Arc<CertifiedKey>,
     chain_not_after: i64,
     trust: Option<Arc<Trust>>,
@@ -112,7 +112,7 @@ impl Bundle {
         };
         let Chain { certificates, .. } = chain;
         Ok(Self {
-            leaf,
+            leaf: Arc::new(leaf),
             certified_key: Arc::new(CertifiedKey::new(certificates, key)),
             chain_not_after,
             trust: None,
@@ -141,7 +141,7 @@ impl Bundle {
     }
 
     /// The facts of the certificate that is served.
-    pub fn leaf(&self) -> &Leaf {
+    pub fn leaf(&self) -> &Arc<Leaf> {
         &self.leaf
     }
 
@@ -170,7 +170,7 @@ impl Bundle {
         let mut warnings = self.warnings.clone();
         warnings.push(Warning::OcspUnusable(OcspProblem::Stale { next_update }));
         Some(Self {
-            leaf: self.leaf.clone(),
+            leaf: Arc::clone(&self.leaf),
             certified_key: Arc::new(CertifiedKey { ocsp: None, ..CertifiedKey::clone(&self.certified_key) }),
             chain_not_after: self.chain_not_after,
             trust: self.trust.clone(),

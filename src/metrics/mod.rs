@@ -106,9 +106,6 @@ pub trait Metrics: Send + Sync {
 
     /// A handshake failed.
     fn handshake_failure(&self, subject: &Subject, failure: HandshakeFailure) {}
-
-    /// How many connections are open.
-    fn connections(&self, subject: &Subject, state: ConnectionState, open: u64) {}
 }
 
 /// What came of a look at the files.

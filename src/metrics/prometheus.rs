@@ -86,7 +86,7 @@ impl Metrics for Prometheus {
     fn registered(&self, subject: &Subject) {
         let mut identities = self.identities.write();
         let series = identities.entry(subject.identity().to_owned()).or_default();
-        series.members.write().insert(subject.id(), Member::new(subject.clone()));
+        series.members.write().insert(subject.id(), Arc::new(Member::new(subject.clone())));
     }
 
     fn removed(&self, subject: &Subject) {
@@ -142,13 +142,6 @@ impl Metrics for Prometheus {
 
     fn handshake_failure(&self, subject: &Subject, failure: HandshakeFailure) {
         self.with(subject, |series| add(&series.handshake_failures, [failure.as_str()]));
-    }
-
-    fn connections(&self, subject: &Subject, state: ConnectionState, open: u64) {
-        self.with_member(subject, |member| match state {
-            ConnectionState::Current => member.current.store(open, Ordering::Relaxed),
-            ConnectionState::Stale => member.stale.store(open, Ordering::Relaxed),
-        });
     }
 }
 
@@ -235,7 +228,7 @@ struct Series {
     overflows: Counts<0>,
     handshakes: Counts<1>,
     handshake_failures: Counts<1>,
-    members: RwLock<BTreeMap<u64, Member>>,
+    members: RwLock<BTreeMap<u64, Arc<Member>>>,
 }
 
 /// One reloader of an identity.
@@ -245,8 +238,6 @@ struct Member {
     checked: AtomicU64,
     succeeded: AtomicU64,
     swapped: AtomicU64,
-    current: AtomicU64,
-    stale: AtomicU64,
 }
 
 /// Counters by the values of their labels.
@@ -274,26 +265,32 @@ impl Default for Series {
 
 impl Series {
     fn least(&self, of: impl Fn(&Member) -> u64) -> i64 {
-        self.members.read().values().map(of).min().map_or(0, whole)
+        self.members().iter().map(|member| of(member)).min().map_or(0, whole)
     }
 
     fn expiries(&self) -> Vec<Expiry> {
-        self.members.read().values().filter_map(|member| member.subject.expiry()).collect()
+        self.members().iter().filter_map(|member| member.subject.expiry()).collect()
     }
 
     fn open(&self, state: ConnectionState) -> i64 {
-        let open = |member: &Member| match state {
-            ConnectionState::Current => member.current.load(Ordering::Relaxed),
-            ConnectionState::Stale => member.stale.load(Ordering::Relaxed),
-        };
-        whole(self.members.read().values().map(open).fold(0, u64::saturating_add))
+        let open = self
+            .members()
+            .iter()
+            .map(|member| member.subject.connections(state))
+            .fold(0, u64::saturating_add);
+        whole(open)
+    }
+
+    /// Asked outside the lock: to ask may be the last that holds a reloader, and to let go of it calls us.
+    fn members(&self) -> Vec<Arc<Member>> {
+        self.members.read().values().cloned().collect()
     }
 }
 
 impl Member {
     fn new(subject: Subject) -> Self {
         let zero = || AtomicU64::new(0);
-        Self { subject, checked: zero(), succeeded: zero(), swapped: zero(), current: zero(), stale: zero() }
+        Self { subject, checked: zero(), succeeded: zero(), swapped: zero() }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use log::error;
 use rustls::HandshakeKind;
 
-use super::{ConnectionState, HandshakeFailure, Metrics, Subject};
+use super::{HandshakeFailure, Metrics, Subject};
 
 /// Tells the metrics of one reloader what happens to its connections. For whoever does the handshakes.
 ///
@@ -58,11 +58,6 @@ impl Reporter {
     /// A handshake failed.
     pub fn handshake_failure(&self, failure: HandshakeFailure) {
         self.report(|metrics, subject| metrics.handshake_failure(subject, failure));
-    }
-
-    /// How many connections are open.
-    pub fn connections(&self, state: ConnectionState, open: u64) {
-        self.report(|metrics, subject| metrics.connections(subject, state, open));
     }
 
     /// Whom it reports about.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use super::ConnectionState;
+
 /// One reloader, as metrics see it. A clone is the same one; it keeps nothing alive.
 #[derive(Clone)]
 pub struct Subject {
@@ -20,6 +22,7 @@ struct Inner {
 pub(crate) trait Live: Send + Sync {
     fn generation(&self) -> u64;
     fn expiry(&self) -> Option<Expiry>;
+    fn connections(&self, state: ConnectionState) -> u64;
     fn is_healthy(&self) -> bool;
 }
 
@@ -48,6 +51,11 @@ impl Subject {
     /// Of what is served now; `None` while there is nothing.
     pub fn expiry(&self) -> Option<Expiry> {
         self.inner.live.upgrade().and_then(|live| live.expiry())
+    }
+
+    /// How many connections of its listeners are open.
+    pub fn connections(&self, state: ConnectionState) -> u64 {
+        self.inner.live.upgrade().map_or(0, |live| live.connections(state))
     }
 
     /// Whether the files are right, a valid certificate is served and changes will be seen at once. False

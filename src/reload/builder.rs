@@ -18,6 +18,7 @@ use super::slot::{Shared, Slot};
 use super::watcher::Watcher;
 use super::worker::Command;
 use crate::client::{ClientSettings, ServerRoots};
+use crate::connections::Connections;
 use crate::events::{Event, Gate, Listeners, Swap};
 use crate::load::LoadError;
 use crate::metrics::{Metrics, Reporter, Subject};
@@ -254,11 +255,11 @@ impl ReloaderBuilder {
             id: watcher.new_slot(),
             reporter: Reporter::new(self.metrics, Subject::new(self.identity.clone(), shared.clone())),
             identity: self.identity,
+            connections: Connections::new(Arc::clone(&store)),
             store,
             listeners: self.listeners,
             gate: Gate::default(),
             pulse: watcher.pulse(),
-            time_provider: self.time_provider,
             status: Mutex::new(Status::default()),
         });
         shared.reporter.report(|metrics, subject| metrics.registered(subject));

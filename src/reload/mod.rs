@@ -31,6 +31,7 @@ use self::slot::Shared;
 use self::tracker::Loaded;
 use self::watcher::PATIENCE;
 use self::worker::Command;
+use crate::connections::Connections;
 use crate::events::Event;
 use crate::generation::Generation;
 use crate::load::LoadError;
@@ -172,7 +173,13 @@ impl Reloader {
         self.inner.shared.health()
     }
 
-    /// Tells the metrics of this reloader what happens to its connections.
+    /// The connections that listeners of this reloader accepted and that are open.
+    pub fn connections(&self) -> &Connections {
+        &self.inner.shared.connections
+    }
+
+    /// Tells the metrics of this reloader what came of a handshake. A [`TlsListener`](crate::TlsListener) does
+    /// so by itself.
     pub fn reporter(&self) -> &Reporter {
         &self.inner.shared.reporter
     }

@@ -2,7 +2,7 @@
 
 mod scope;
 
-pub(crate) use scope::SessionScope;
+pub(crate) use scope::{ScopeId, SessionScope};
 
 use std::fmt;
 use std::sync::Arc;

@@ -19,6 +19,7 @@ use crate::trust::Trust;
 /// The sessions of one or more generations.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionScope {
+    id: ScopeId,
     storage: Arc<dyn StoresServerSessions>,
     /// `None` if the crate is built without a provider of its own: then sessions are stored.
     tickets: Option<Arc<dyn ProducesTickets>>,
@@ -48,6 +49,11 @@ impl SessionScope {
         }
     }
 
+    /// Which scope it is, without keeping it.
+    pub(crate) fn id(&self) -> &ScopeId {
+        &self.id
+    }
+
     /// Puts the scope into a config, whatever was there.
     pub(crate) fn install(&self, config: &mut ServerConfig) {
         config.session_storage = Arc::clone(&self.storage);
@@ -64,7 +70,7 @@ impl SessionScope {
         let storage: Arc<dyn StoresServerSessions> = ServerSessionMemoryCache::new(SESSIONS);
         let tickets = new_tickets().map_err(ConfigError::Provider)?;
         if client_auth == ClientAuth::None {
-            return Ok(Self { storage, tickets, trust });
+            return Ok(Self { id: ScopeId::default(), storage, tickets, trust });
         }
         let time: Arc<dyn TimeProvider> = match time {
             Some(time) => Arc::clone(time),
@@ -72,10 +78,21 @@ impl SessionScope {
         };
         let limited = |tickets| Arc::new(Limited { inner: tickets, time: Arc::clone(&time) });
         Ok(Self {
+            id: ScopeId::default(),
             storage: Arc::new(Limited { inner: storage, time: Arc::clone(&time) }),
             tickets: tickets.map(|tickets| -> Arc<dyn ProducesTickets> { limited(tickets) }),
             trust,
         })
+    }
+}
+
+/// Tells scopes apart. Equal as long as no trust was taken away.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ScopeId(Arc<()>);
+
+impl PartialEq for ScopeId {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 

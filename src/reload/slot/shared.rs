@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use rustls::pki_types::UnixTime;
-use rustls::time_provider::TimeProvider;
 
+use crate::connections::Connections;
 use crate::events::{Gate, Listeners};
-use crate::metrics::{Expiry, Live, Metrics, Reporter, Subject};
+use crate::metrics::{ConnectionState, Expiry, Live, Metrics, Reporter, Subject};
 use crate::reload::health::{Health, Stats, Status};
 use crate::reload::watcher::Pulse;
 use crate::store::Store;
@@ -25,13 +25,13 @@ pub(in crate::reload) struct Shared {
     pub(in crate::reload) gate: Gate,
     pub(in crate::reload) reporter: Reporter,
     pub(in crate::reload) pulse: Pulse,
-    pub(in crate::reload) time_provider: Option<Arc<dyn TimeProvider>>,
+    pub(in crate::reload) connections: Connections,
     pub(in crate::reload) status: Mutex<Status>,
 }
 
 impl Shared {
     pub(in crate::reload) fn now(&self) -> UnixTime {
-        self.time_provider.as_ref().and_then(|time| time.current_time()).unwrap_or_else(UnixTime::now)
+        self.store.now()
     }
 
     pub(in crate::reload) fn stats(&self) -> Stats {
@@ -69,6 +69,15 @@ impl Live for Shared {
         let validity = bundle.leaf().validity();
         let trust = bundle.trust().and_then(|trust| trust.trust_not_after());
         Some(Expiry::new(validity.not_before, validity.not_after, bundle.chain_not_after(), trust))
+    }
+
+    fn connections(&self, state: ConnectionState) -> u64 {
+        let stale = self.connections.stale();
+        let open = match state {
+            ConnectionState::Current => self.connections.len().saturating_sub(stale),
+            ConnectionState::Stale => stale,
+        };
+        u64::try_from(open).unwrap_or(u64::MAX)
     }
 
     fn is_healthy(&self) -> bool {
