@@ -27,7 +27,7 @@ use rustls::HandshakeKind;
 use rustls::pki_types::UnixTime;
 use rustls_reload::issue::Ca;
 use rustls_reload::metrics::{
-    ConnectionState, Expiry, HandshakeFailure, Metrics, Prometheus, RELOAD_FAILURES, ReloadResult, Subject,
+    Expiry, HandshakeFailure, Metrics, Prometheus, RELOAD_FAILURES, ReloadResult, Subject,
 };
 use rustls_reload::{Backend, Event, Health, Reloader, ReloaderBuilder, Trigger, Watcher};
 

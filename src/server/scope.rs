@@ -8,12 +8,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
-use rustls::pki_types::UnixTime;
 use rustls::server::{ProducesTickets, ServerSessionMemoryCache, StoresServerSessions};
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{ClientAuth, ConfigError};
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, Validity};
 use crate::trust::Trust;
 
 /// The sessions of one or more generations.
@@ -112,8 +112,9 @@ fn new_tickets() -> Result<Option<Arc<dyn ProducesTickets>>, rustls::Error> {
     Ok(tickets)
 }
 
-/// Refuses what is older than [`LIFE`]: with client authentication nobody judges the client's certificate
-/// again for as long as its session lives. A refusal is a full handshake, never a failed one.
+/// Refuses what is older than [`LIFE`], and what holds a certificate that is not valid any more: with client
+/// authentication rustls does not judge the client's certificate again for as long as its session lives. A
+/// refusal is a full handshake, never a failed one, so a client that has a new certificate can show it.
 struct Limited<T: ?Sized> {
     time: Arc<dyn TimeProvider>,
     inner: Arc<T>,
@@ -126,13 +127,40 @@ impl<T: ?Sized> Limited<T> {
         Some([&now.to_be_bytes(), value].concat())
     }
 
-    /// Takes the time off, and the value with it if it is too old or comes from the future.
+    /// Takes the time off, and the value with it if it is too old, comes from the future, or has expired.
     fn open(&self, stamped: Vec<u8>) -> Option<Vec<u8>> {
         let (stamp, value) = stamped.split_first_chunk()?;
-        let made = UnixTime::since_unix_epoch(std::time::Duration::from_secs(u64::from_be_bytes(*stamp)));
-        let age = self.time.current_time()?.as_secs().checked_sub(made.as_secs())?;
-        (age < u64::from(LIFE)).then(|| value.to_vec())
+        let now = self.time.current_time()?.as_secs();
+        let age = now.checked_sub(u64::from_be_bytes(*stamp))?;
+        let expired =
+            earliest_not_after(value).is_some_and(|end| i64::try_from(now).is_ok_and(|now| end < now));
+        (age < u64::from(LIFE) && !expired).then(|| value.to_vec())
     }
+}
+
+/// The first not-after of the certificates in a session, in seconds since 1970.
+///
+/// How rustls lays a session out is its own affair, but the client's chain is in it as it came. So this looks
+/// for certificates wherever they are. What looks like one within another is not looked for, and could only
+/// make the session end earlier; if the chain were not found, it would end with [`LIFE`].
+fn earliest_not_after(session: &[u8]) -> Option<i64> {
+    let mut rest = session;
+    let mut earliest = None;
+    while let [_, behind @ ..] = rest {
+        // A SEQUENCE of over 255 bytes that begins with another one (RFC 5280 §4.1).
+        rest = match rest {
+            [0x30, 0x82, _, _, 0x30, 0x82, ..] => match X509Certificate::from_der(rest) {
+                Ok((behind, certificate)) => {
+                    let not_after = Validity::of(&certificate).not_after;
+                    earliest = Some(earliest.map_or(not_after, |earliest: i64| earliest.min(not_after)));
+                    behind
+                }
+                Err(_) => behind,
+            },
+            _ => behind,
+        };
+    }
+    earliest
 }
 
 impl StoresServerSessions for Limited<dyn StoresServerSessions> {
@@ -183,3 +211,62 @@ const SESSIONS: usize = 1024;
 
 /// How long a session lives with client authentication, in seconds.
 const LIFE: u32 = 3600;
+
+#[cfg(all(test, feature = "issue"))]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use rustls::pki_types::UnixTime;
+
+    use super::*;
+    use crate::issue::Ca;
+
+    #[derive(Debug, Default)]
+    struct Clock(AtomicU64);
+
+    impl TimeProvider for Clock {
+        fn current_time(&self) -> Option<UnixTime> {
+            let seconds = self.0.load(Ordering::Relaxed);
+            Some(UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)))
+        }
+    }
+
+    fn opens(session: &[u8], made: u64, now: u64) -> bool {
+        let time = Arc::new(Clock::default());
+        let limited = Limited { inner: Arc::new(()), time: Arc::<Clock>::clone(&time) };
+        time.0.store(made, Ordering::Relaxed);
+        let stamped = limited.stamp(session).unwrap();
+        time.0.store(now, Ordering::Relaxed);
+        let opened = limited.open(stamped);
+        assert!(opened.as_deref().is_none_or(|opened| opened == session), "as it was put in");
+        opened.is_some()
+    }
+
+    #[test]
+    fn session_ends_after_an_hour_and_never_comes_from_the_future() {
+        assert!(opens(b"session", 1000, 1000));
+        assert!(opens(b"session", 1000, 1000 + 3599));
+        assert!(!opens(b"session", 1000, 1000 + 3600));
+        assert!(!opens(b"session", 1000, 999), "the clock was set back");
+    }
+
+    #[test]
+    fn session_ends_with_the_first_certificate_of_its_chain() {
+        let (begin, now) = (1_700_000_000, 1_700_010_000);
+        let chain = |leaf_end: i64, ca_end: i64| {
+            let root = Ca::builder("root").validity(begin, 4_000_000_000).build().unwrap();
+            let issuing = root.intermediate("issuing").validity(begin, ca_end).build().unwrap();
+            let chain = issuing.client("client").validity(begin, leaf_end).issue().unwrap().chain_der();
+            assert_eq!(chain.len(), 2);
+            // As rustls has it, or not: something before, between and behind.
+            let bytes = chain.iter().flat_map(|certificate| [&[0, 3, 0x30, 0x82], &**certificate].concat());
+            bytes.chain([0x30, 0x82, 1]).collect::<Vec<_>>()
+        };
+        let end = i64::try_from(now).unwrap() + 60;
+        for session in [chain(end, end + 600), chain(end + 600, end)] {
+            assert_eq!(earliest_not_after(&session), Some(end));
+            assert!(opens(&session, now, now + 60));
+            assert!(!opens(&session, now, now + 61));
+        }
+    }
+}
