@@ -6,8 +6,8 @@
 //! cargo run --release --example https_server -- --help
 //! ```
 //!
-//! What a program of your own needs from here is in `service.rs` (start and stop) and `server.rs` (one
-//! configuration per accepted connection). The rest is an HTTP server, and the demonstration.
+//! What a program of your own needs from here is in `service.rs` (start and stop) and `server.rs` (a
+//! `TlsListener` and a pool of threads). The rest is an HTTP server, and the demonstration.
 #![forbid(unsafe_code)]
 
 mod accept;

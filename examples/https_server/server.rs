@@ -1,39 +1,32 @@
 //! HTTPS on a pool of threads: one connection a thread at a time, one TLS configuration a connection.
 
 use std::convert::Infallible;
-use std::io::{self, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, bounded};
-use rustls::server::{Accepted, Acceptor};
-use rustls::{ServerConnection, StreamOwned};
-use rustls_reload::metrics::HandshakeFailure;
-use rustls_reload::{Generation, Reloader};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use rustls_reload::{Pending, TlsListener, TlsStream};
 
+use crate::clock;
 use crate::http::{self, Method, Received, Request, Response, Status};
-use crate::socket::Socket;
 use crate::stop::{Stop, Woken};
-use crate::{accept, clock};
 
-/// For the whole handshake: a client that trickles bytes must not keep a thread.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 /// From the first byte of a request to its last.
 const REQUEST: Duration = Duration::from_secs(10);
 /// For an answer to be taken by the client.
 const ANSWER: Duration = Duration::from_secs(10);
+/// For the client to close after the last answer.
+const GOODBYE: Duration = Duration::from_millis(500);
 /// Between two requests.
 const IDLE: Duration = Duration::from_secs(60);
 /// How often a thread with an idle connection looks whether it is wanted for another one.
 const GLANCE: Duration = Duration::from_millis(250);
 /// Of a worker. Handshakes need well below a quarter of this.
 const STACK: usize = 512 * 1_024;
-
-type Tls = StreamOwned<ServerConnection, Socket>;
 
 /// The running threads.
 pub(crate) struct Server {
@@ -42,33 +35,29 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(
-        listener: TcpListener,
-        reloader: Arc<Reloader>,
-        workers: usize,
-        stop: Arc<Stop>,
-    ) -> io::Result<Self> {
-        let (sender, queue) = bounded::<TcpStream>(workers);
+    pub(crate) fn start(listener: TlsListener, workers: usize, stop: Arc<Stop>) -> io::Result<Self> {
+        // While every worker is busy and the queue is full, connections wait in the kernel's.
+        let (sender, queue) = bounded::<Pending>(workers);
         let (alive, running) = bounded::<Infallible>(0);
-        let pool = Arc::new(Pool { queue, waiting: AtomicUsize::new(0), stop: Arc::clone(&stop) });
+        let pool = Arc::new(Pool { queue, waiting: AtomicUsize::new(0), stop });
         for n in 1..=workers {
-            let (pool, reloader, alive) = (Arc::clone(&pool), Arc::clone(&reloader), alive.clone());
+            let (pool, alive) = (Arc::clone(&pool), alive.clone());
             let worker = Builder::new().name(format!("https-{n}")).stack_size(STACK);
             worker.spawn(move || {
-                pool.work(&reloader);
+                pool.work();
                 drop(alive);
             })?;
         }
-        let ended = Arc::clone(&stop);
-        accept::start("https-accept", listener, stop, move |stream| {
-            let _until_the_end = &alive;
-            // While every worker is busy and the queue is full, connections wait in the kernel's.
-            let mut next = stream;
-            while let Err(SendTimeoutError::Timeout(stream)) = sender.send_timeout(next, GLANCE) {
-                if ended.is_set() {
+        Builder::new().name("https-accept".to_owned()).spawn(move || {
+            let _until_the_end = alive;
+            for pending in listener.incoming() {
+                let taken = pending
+                    .map_err(|error| error.to_string())
+                    .and_then(|pending| sender.send(pending).map_err(|_| "no worker is left".to_owned()));
+                if let Err(error) = taken {
+                    log::error!("accepts no more connections: {error}");
                     return;
                 }
-                next = stream;
             }
         })?;
         Ok(Self { running })
@@ -84,7 +73,7 @@ impl Server {
 
 /// What the workers share.
 struct Pool {
-    queue: Receiver<TcpStream>,
+    queue: Receiver<Pending>,
     /// Workers without a connection.
     waiting: AtomicUsize,
     stop: Arc<Stop>,
@@ -92,65 +81,46 @@ struct Pool {
 
 impl Pool {
     /// Serves one connection after the other. Ends when the accepting thread is gone.
-    fn work(&self, reloader: &Reloader) {
+    fn work(&self) {
         loop {
             // Relaxed: a hint, read by `is_short_of_workers` alone.
             self.waiting.fetch_add(1, Ordering::Relaxed);
             let next = self.queue.recv();
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            let Ok(stream) = next else {
+            let Ok(pending) = next else {
                 return;
             };
             // Clients come and go as they like: not a line at info.
-            if let Err(error) = self.serve(stream, reloader) {
+            if let Err(error) = self.serve(pending) {
                 log::debug!("connection ended: {error}");
             }
         }
     }
 
-    fn serve(&self, stream: TcpStream, reloader: &Reloader) -> io::Result<()> {
-        let mut socket = Socket::new(stream, HANDSHAKE)?;
-        let (generation, connection) = match shake_hands(&mut socket, reloader) {
-            Ok(shaken) => shaken,
-            Err(error) => {
-                reloader.reporter().handshake_failure(HandshakeFailure::of(&error));
-                // An alert was sent; it is to be read.
-                socket.linger();
-                return Err(error);
-            }
-        };
-        if let Some(kind) = connection.handshake_kind() {
-            reloader.reporter().handshake(kind);
-        }
-        let about = describe(&generation, &connection);
-        let mut tls = StreamOwned::new(connection, socket);
+    fn serve(&self, pending: Pending) -> io::Result<()> {
+        let mut tls = pending.handshake(Pending::DEFAULT_LIMIT)?;
+        let about = describe(&tls);
         let end = self.answer_all(&mut tls, &about)?;
-        tls.sock.within(ANSWER);
-        tls.conn.send_close_notify();
-        tls.flush()?;
-        if end == End::Answered {
-            tls.sock.linger();
-        }
-        Ok(())
+        tls.close(if end == End::Answered { GOODBYE } else { Duration::ZERO })
     }
 
     /// Answers requests until one side has enough.
-    fn answer_all(&self, tls: &mut Tls, about: &str) -> io::Result<End> {
+    fn answer_all(&self, tls: &mut TlsStream, about: &str) -> io::Result<End> {
         let mut buffer = Vec::new();
         loop {
-            if buffer.is_empty() && !self.comes_more(tls)? {
-                return Ok(End::Idle);
+            if let Some(end) = self.wait_for_more(tls, &mut buffer)? {
+                return Ok(end);
             }
-            tls.sock.within(REQUEST);
+            tls.set_deadline(Some(Instant::now() + REQUEST));
             let (response, method, keep_alive) = match http::read(tls, &mut buffer)? {
                 Received::Request(request) => {
-                    let keep_alive = request.keep_alive && !self.stop.is_set() && !self.is_short_of_workers();
+                    let keep_alive = request.keep_alive && !self.is_over(tls) && !self.is_short_of_workers();
                     (route(&request, about), request.method, keep_alive)
                 }
                 Received::Refused(status) => (Response::plain(status), Method::Other, false),
                 Received::End => return Ok(End::Peer),
             };
-            tls.sock.within(ANSWER);
+            tls.set_deadline(Some(Instant::now() + ANSWER));
             tls.write_all(&response.to_bytes(method, keep_alive))?;
             tls.flush()?;
             if !keep_alive {
@@ -159,22 +129,32 @@ impl Pool {
         }
     }
 
-    /// Waits for the next request; false if the connection is to be closed instead.
-    fn comes_more(&self, tls: &mut Tls) -> io::Result<bool> {
+    /// Waits until `buffer` holds something of the next request, or the connection is to end instead.
+    fn wait_for_more(&self, tls: &mut TlsStream, buffer: &mut Vec<u8>) -> io::Result<Option<End>> {
         let limit = Instant::now() + IDLE;
-        loop {
-            // rustls may hold what the socket will not announce again.
-            let state = tls.conn.process_new_packets().map_err(io::Error::other)?;
-            if state.plaintext_bytes_to_read() > 0 || state.peer_has_closed() {
-                return Ok(true);
-            }
-            match self.stop.wait(Some(tls.sock.as_fd()), Some(GLANCE))? {
-                Woken::Ready => return Ok(true),
-                Woken::Stopped => return Ok(false),
-                Woken::TimedOut if self.is_short_of_workers() || Instant::now() >= limit => return Ok(false),
-                Woken::TimedOut => {}
+        let mut chunk = [0; 2_048];
+        tls.set_nonblocking();
+        while buffer.is_empty() {
+            // Read before the wait: what is decrypted already is not announced by the socket.
+            match tls.read(&mut chunk) {
+                Ok(0) => return Ok(Some(End::Peer)),
+                Ok(length) => buffer.extend(chunk.iter().take(length)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let woken = self.stop.wait(Some(tls.as_fd()), Some(GLANCE))?;
+                    let is_late = self.is_short_of_workers() || Instant::now() >= limit;
+                    if woken != Woken::Ready && (is_late || self.is_over(tls)) {
+                        return Ok(Some(End::Idle));
+                    }
+                }
+                Err(error) => return Err(error),
             }
         }
+        Ok(None)
+    }
+
+    /// Whether this connection, or everything, is to end.
+    fn is_over(&self, tls: &TlsStream) -> bool {
+        tls.is_draining() || self.stop.is_set()
     }
 
     /// Whether somebody waits and nobody is free: then idle connections give way.
@@ -202,50 +182,15 @@ fn route(request: &Request, about: &str) -> Response {
     }
 }
 
-/// The whole handshake. Certificate, key and trust of a connection come from one generation: the one that is
-/// current when the ClientHello has come, so that trust that was withdrawn before is withdrawn for it.
-fn shake_hands(socket: &mut Socket, reloader: &Reloader) -> io::Result<(Arc<Generation>, ServerConnection)> {
-    let hello = client_hello(socket)?;
-    let generation = reloader.current().ok_or_else(|| io::Error::other("there is no certificate yet"))?;
-    let mut connection =
-        hello.into_connection(generation.server_config()).map_err(|(error, mut alert)| {
-            // The peer may be gone: the handshake failed already.
-            alert.write_all(socket).ok();
-            io::Error::new(io::ErrorKind::InvalidData, error)
-        })?;
-    while connection.is_handshaking() {
-        connection.complete_io(socket)?;
-    }
-    Ok((generation, connection))
-}
-
-/// Reads until the ClientHello is there.
-fn client_hello(socket: &mut Socket) -> io::Result<Accepted> {
-    let mut acceptor = Acceptor::default();
-    loop {
-        if acceptor.read_tls(socket)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        match acceptor.accept() {
-            Ok(Some(hello)) => return Ok(hello),
-            Ok(None) => {}
-            Err((error, mut alert)) => {
-                alert.write_all(socket).ok();
-                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
-            }
-        }
-    }
-}
-
 /// What `GET /` answers: the generation that *this* connection uses.
-fn describe(generation: &Generation, connection: &ServerConnection) -> String {
-    let leaf = generation.bundle().leaf();
+fn describe(tls: &TlsStream) -> String {
+    let leaf = tls.leaf();
     // rustls writes `TLSv1_3`.
-    let protocol = connection.protocol_version().and_then(|version| version.as_str());
+    let protocol = tls.tls().protocol_version().and_then(|version| version.as_str());
     let protocol = protocol.unwrap_or_default().replace('_', ".");
     format!(
         "{{\"generation\":{},\"serial\":{},\"fingerprint_sha256\":{},\"not_after\":{},\"protocol\":{}}}\n",
-        generation.number(),
+        tls.generation(),
         http::json_string(leaf.serial()),
         http::json_string(&leaf.fingerprint().to_string()),
         http::json_string(&clock::rfc3339(leaf.validity().not_after)),

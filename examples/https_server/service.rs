@@ -5,12 +5,12 @@ use std::ffi::c_int;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use prometheus_client::registry::Registry;
 use rustls_reload::metrics::Prometheus;
-use rustls_reload::{Backend, Paths, Reloader};
+use rustls_reload::{Backend, Drain, Paths, Reloader, TlsListener};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -29,6 +29,7 @@ const GRACE: Duration = Duration::from_secs(1);
 pub(crate) struct Service {
     pub(crate) reloader: Arc<Reloader>,
     pub(crate) addr: SocketAddr,
+    listener: TlsListener,
     stop: Arc<Stop>,
     server: Server,
     admin: Option<JoinHandle<()>>,
@@ -49,8 +50,8 @@ impl Service {
             .start()?;
         let reloader = Arc::new(reloader);
         let stop = Arc::new(Stop::new()?);
-        let listener = accept::bind(&options.listen)?;
-        let addr = listener.local_addr()?;
+        let listener = TlsListener::bind(options.listen.as_str(), &reloader)?;
+        let addr = listener.local_addr().ok_or_else(|| failed("listens on no TCP address"))?;
         let admin = match &options.admin {
             Some(wanted) => {
                 let listener = accept::bind(wanted)?;
@@ -59,9 +60,10 @@ impl Service {
             }
             None => None,
         };
-        let server = Server::start(listener, Arc::clone(&reloader), options.workers, Arc::clone(&stop))?;
+        let server = Server::start(listener.clone(), options.workers, Arc::clone(&stop))?;
+        end_withdrawn(&reloader)?;
         log::info!("serving on https://{addr}");
-        Ok(Self { reloader, addr, stop, server, admin })
+        Ok(Self { reloader, addr, listener, stop, server, admin })
     }
 
     /// Returns when a signal ends the program, or when the handle of `signals` is closed.
@@ -81,12 +83,30 @@ impl Service {
     /// Ends the threads and the reloader. Bounded by about two seconds.
     pub(crate) fn end(self) {
         self.stop.set();
+        self.listener.shutdown(GRACE);
         self.server.join(Instant::now() + GRACE);
         if self.admin.is_some_and(|admin| admin.join().is_err()) {
             log::error!("the admin thread had panicked");
         }
         self.reloader.shutdown();
     }
+}
+
+/// Ends the connections of clients that would not be let in any more, on a thread that ends with the reloader.
+fn end_withdrawn(reloader: &Reloader) -> io::Result<()> {
+    let (events, connections) = (reloader.subscribe(), reloader.connections().clone());
+    let watch = move || {
+        // After any event: where no trust was taken away, this does nothing. One drain serves all that wait.
+        while events.recv().is_ok() {
+            events.try_iter().for_each(drop);
+            let drained = connections.drain(Drain::Withdrawn, GRACE);
+            let ended = drained.ended + drained.cut.len();
+            if ended > 0 {
+                log::info!("ended {ended} connections of clients that are not trusted any more");
+            }
+        }
+    };
+    Builder::new().name("https-drain".to_owned()).spawn(watch).map(drop)
 }
 
 /// An error that is one line.
