@@ -92,7 +92,7 @@ impl Reloader {
     ///
     /// With client authentication, take it when the ClientHello has come
     /// ([`rustls::server::Acceptor`]), not when the connection is accepted: a client could connect, wait, and
-    /// resume by trust that was withdrawn meanwhile.
+    /// resume by trust that was withdrawn meanwhile. A [`TlsListener`](crate::TlsListener) does so.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         self.store().server_config()
     }
