@@ -12,6 +12,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -29,7 +30,7 @@ use rustls_reload::issue::Ca;
 use rustls_reload::metrics::{
     Expiry, HandshakeFailure, Metrics, Prometheus, RELOAD_FAILURES, ReloadResult, Subject,
 };
-use rustls_reload::{Backend, Event, Health, Reloader, ReloaderBuilder, Trigger, Watcher};
+use rustls_reload::{Backend, Event, Health, Reloader, ReloaderBuilder, TlsListener, Trigger, Watcher};
 
 const FAILED: &str = r#"tls_reload_failures_total{identity="a",reason="key_mismatch"}"#;
 const NOT_AFTER: &str = r#"tls_cert_not_after_timestamp_seconds{identity="a",kind="leaf"}"#;
@@ -279,6 +280,7 @@ fn metrics_that_panic_end_nothing() {
         mount.swap(&pki.pair(next));
         serves(&reloader, next);
     }
+    eventually(SOON, "told after it is served", || reloader.stats().callback_panics == 4);
     reloader.reporter().handshake(HandshakeKind::Full);
     reloader.shutdown();
     assert_eq!(reloader.stats().callback_panics, 6);
@@ -319,6 +321,29 @@ fn handshakes_are_counted_by_what_became_of_them() {
     eventually(SOON, "the client does not know our CA", || failed("unknown_ca") == 1);
     drop(TcpStream::connect(server.address).unwrap());
     eventually(SOON, "the client is gone", || failed("peer_closed") == 1);
+}
+
+#[test]
+fn connections_are_counted_by_what_they_run_on_when_somebody_asks() {
+    let pki = Pki::new();
+    let mount = Mount::with(&pki.pair(1));
+    let scrapes = Scrapes::new();
+    let reloader = scrapes.reloader(mount.paths(), "a").start().unwrap();
+    let listener = TlsListener::bind("127.0.0.1:0", &reloader).unwrap();
+    let address = listener.local_addr().unwrap();
+    let config = client_config(pki.root().cert_der());
+    let client = std::thread::Builder::new().spawn(move || shake(address, &config)).unwrap();
+    let mut tls = listener.accept().unwrap().unwrap().handshake(SOON).unwrap();
+    let open = |state: &str| scrapes.value(&format!(r#"tls_connections{{identity="a",state="{state}"}}"#));
+    assert_eq!((open("current"), open("stale")), (1, 0));
+    mount.swap(&pki.pair(2));
+    serves(&reloader, 2);
+    assert_eq!((open("current"), open("stale")), (0, 1), "at once, and nobody told");
+    std::io::copy(&mut (&mut tls).take(1), &mut std::io::sink()).unwrap();
+    tls.write_all(b"!").unwrap();
+    client.join().unwrap().unwrap();
+    drop(tls);
+    assert_eq!((open("current"), open("stale")), (0, 0));
 }
 
 #[test]

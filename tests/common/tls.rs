@@ -1,32 +1,30 @@
 //! A small blocking TLS server and client.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread;
 
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection, Stream};
-use rustls_reload::Reloader;
-use rustls_reload::metrics::{HandshakeFailure, Reporter};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream};
+use rustls_reload::{Pending, Reloader, TlsListener};
 
 use super::SOON;
 
-/// Echoes one byte a connection, with the config of the moment.
+/// Echoes one byte a connection.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
 }
 
 impl Server {
     pub(crate) fn start(reloader: Reloader) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TlsListener::bind("127.0.0.1:0", &reloader).unwrap();
         let address = listener.local_addr().unwrap();
+        drop(reloader);
         let accept = move || {
-            for connection in listener.incoming() {
-                let (connection, config) = (connection.unwrap(), reloader.server_config());
-                let reporter = reloader.reporter().clone();
-                let serve = move || serve(connection, config, &reporter);
-                thread::Builder::new().spawn(serve).map(drop).unwrap();
+            for pending in listener.incoming() {
+                let pending = pending.unwrap();
+                thread::Builder::new().spawn(move || serve(pending)).map(drop).unwrap();
             }
         };
         thread::Builder::new().spawn(accept).map(drop).unwrap();
@@ -34,22 +32,15 @@ impl Server {
     }
 }
 
-fn serve(mut connection: TcpStream, config: Arc<rustls::ServerConfig>, reporter: &Reporter) {
-    let mut tls = ServerConnection::new(config).unwrap();
-    while tls.is_handshaking() {
-        if let Err(error) = tls.complete_io(&mut connection) {
-            return reporter.handshake_failure(HandshakeFailure::of(&error));
+fn serve(pending: Pending) {
+    // A failure is counted, and is the client's to tell.
+    if let Ok(mut tls) = pending.handshake(SOON) {
+        let mut byte = [0];
+        if tls.read_exact(&mut byte).is_ok() {
+            tls.write_all(&byte).ok();
         }
+        tls.close(SOON).ok();
     }
-    reporter.handshake(tls.handshake_kind().unwrap());
-    let mut stream = Stream::new(&mut tls, &mut connection);
-    let mut byte = [0];
-    if stream.read_exact(&mut byte).is_ok() {
-        stream.write_all(&byte).ok();
-    }
-    // The end of the other side is awaited: an alert must not be overtaken by a reset.
-    connection.shutdown(std::net::Shutdown::Write).ok();
-    while matches!(connection.read(&mut [0; 512]), Ok(1..)) {}
 }
 
 /// One verified handshake and one byte there and back; the serial number of the leaf.
