@@ -5,7 +5,7 @@ use std::fmt;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::UnixTime;
 
-use crate::bundle::{Bundle, BundleError, Material, Validity, ValidityState};
+use crate::bundle::{Bundle, BundleError, Date, Material, Validity, ValidityState};
 use crate::paths::{Paths, Role};
 use crate::server::ConfigError;
 use crate::source::{self, OsDisk, ReadError, Snapshot};
@@ -123,10 +123,12 @@ impl fmt::Display for LoadError {
             Self::Worse { path, state, validity } => {
                 write!(f, "{}: the certificate ", path.display())?;
                 match state {
-                    ValidityState::NotYetValid => write!(f, "is valid only from {}", validity.not_before)?,
-                    _ => write!(f, "expired at {}", validity.not_after)?,
+                    ValidityState::NotYetValid => {
+                        write!(f, "is valid only from {}", Date(validity.not_before))?
+                    }
+                    _ => write!(f, "expired at {}", Date(validity.not_after))?,
                 }
-                f.write_str(" (Unix seconds), while the one that is served is valid now: ")?;
+                f.write_str(", while the one that is served is valid now: ")?;
                 f.write_str("is it an old file, or is the clock wrong?")
             }
             Self::Panicked => {

@@ -10,6 +10,7 @@ use rustls::pki_types::UnixTime;
 use sha2::{Digest, Sha256};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
+use x509_parser::time::ASN1Time;
 
 use super::KeyType;
 use super::text;
@@ -144,6 +145,20 @@ impl Purposes {
             Purpose::ServerAuth => self.server_auth,
             Purpose::ClientAuth => self.client_auth,
         }
+    }
+}
+
+/// A time as operators and logs write it (RFC 3339). What is beyond the calendar stays in seconds since 1970.
+pub(crate) struct Date(pub(crate) i64);
+
+impl fmt::Display for Date {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ok(time) = ASN1Time::from_timestamp(self.0) else {
+            return self.0.fmt(f);
+        };
+        let at = time.to_datetime();
+        let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
+        write!(f, "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", at.hour(), at.minute(), at.second())
     }
 }
 

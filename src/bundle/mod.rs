@@ -31,6 +31,7 @@ pub use leaf::{Fingerprint, Leaf, Purpose, Validity, ValidityState};
 pub use warning::{OcspProblem, Warning};
 
 pub(crate) use input::parse_certificate;
+pub(crate) use leaf::Date;
 pub(crate) use rules::{anchor_is_ca, is_version_1_root, weak_key};
 pub(crate) use text::name as subject_text;
 

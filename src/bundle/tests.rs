@@ -323,3 +323,17 @@ fn bundles_are_shared_between_threads_and_debug_shows_no_key() {
         "{shown}"
     );
 }
+
+#[test]
+fn dates_are_written_for_people_and_machines() {
+    let table = [
+        (0, "1970-01-01T00:00:00Z"),
+        (-1, "1969-12-31T23:59:59Z"),
+        (1_748_736_000, "2025-06-01T00:00:00Z"),
+        (253_402_300_799, "9999-12-31T23:59:59Z"),
+        (i64::MAX, "9223372036854775807"),
+    ];
+    for (seconds, expected) in table {
+        assert_eq!(Date(seconds).to_string(), expected);
+    }
+}

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::sentence::file_name;
-use super::{KeyType, Purpose, Validity};
+use super::{Date, KeyType, Purpose, Validity};
 use crate::paths::{Paths, Role};
 use crate::pem::Label;
 use crate::trust::CrlFile;
@@ -202,10 +202,10 @@ impl fmt::Display for Sentence<'_> {
                 f.write_str("the crypto provider does not tell whether the key fits the certificate")
             }
             Warning::LeafExpired { validity } => {
-                write!(f, "the leaf expired at {} (Unix time)", validity.not_after)
+                write!(f, "the leaf expired at {}", Date(validity.not_after))
             }
             Warning::LeafNotYetValid { validity } => {
-                write!(f, "the leaf is not valid before {} (Unix time)", validity.not_before)
+                write!(f, "the leaf is not valid before {}", Date(validity.not_before))
             }
             Warning::LeafIsCa => f.write_str("the leaf is a CA certificate"),
             Warning::PurposeMissing(purpose) => {
@@ -240,7 +240,8 @@ impl fmt::Display for Sentence<'_> {
             }
             Warning::CrlExpired { position, next_update, .. } => write!(
                 f,
-                "revocation list {position} expired at {next_update} (Unix time): is its download late?"
+                "revocation list {position} expired at {}: is its download late?",
+                Date(*next_update)
             ),
             Warning::CrlSuperseded { position, .. } => {
                 write!(f, "revocation list {position} is not used: a newer one of its issuer is there")
@@ -295,7 +296,7 @@ pub enum OcspProblem {
         this_update: i64,
     },
     /// A newer one is due.
-    #[error("the response is stale since {next_update} (Unix time): is its download late?")]
+    #[error("the response is stale since {}: is its download late?", Date(*next_update))]
     #[non_exhaustive]
     Stale {
         /// When it was due, in seconds since 1970.

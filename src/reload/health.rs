@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustls::pki_types::UnixTime;
 
-use crate::bundle::{Bundle, Validity, ValidityState};
+use crate::bundle::{Bundle, Date, Validity, ValidityState};
 use crate::load::LoadError;
 use crate::watch::WatchFailure;
 
@@ -129,17 +129,16 @@ impl fmt::Display for Health {
             Self::Ready => f.write_str("ready"),
             Self::WatchDegraded { reason } => write!(f, "ready, by polling: {reason}"),
             Self::ExpiringSoon { not_after } => {
-                write!(f, "ready, but the certificate expires at {not_after} (Unix seconds): is it renewed?")
+                write!(f, "ready, but the certificate expires at {}: is it renewed?", Date(*not_after))
             }
             Self::Stale { since, last_error } => {
                 write!(f, "stale for {} s: {last_error}", since.elapsed().as_secs())
             }
-            Self::NotYetValid { not_before } => write!(
-                f,
-                "the certificate is valid only from {not_before} (Unix seconds): is the clock right?"
-            ),
+            Self::NotYetValid { not_before } => {
+                write!(f, "the certificate is valid only from {}: is the clock right?", Date(*not_before))
+            }
             Self::Expired { not_after } => {
-                write!(f, "the certificate expired at {not_after} (Unix seconds)")
+                write!(f, "the certificate expired at {}", Date(*not_after))
             }
             Self::Absent { last_error: None } => f.write_str("no certificate yet"),
             Self::Absent { last_error: Some(error) } => write!(f, "no certificate yet: {error}"),

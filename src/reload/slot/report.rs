@@ -6,6 +6,7 @@ use std::time::Instant;
 use log::{debug, error, info, warn};
 
 use super::Slot;
+use crate::bundle::Date;
 use crate::events::{Event, Swap, Trigger};
 use crate::load::LoadError;
 use crate::metrics::{Live, ReloadResult};
@@ -50,8 +51,9 @@ impl Slot {
         if expired.is_some() && self.crl_expired != expired {
             let next_update = next_update.unwrap_or_default();
             warn!(
-                "identity={} a revocation list has expired: its successor was due at {next_update} (Unix seconds)",
-                self.shared.identity
+                "identity={} a revocation list has expired: its successor was due at {}",
+                self.shared.identity,
+                Date(next_update)
             );
         }
         self.crl_expired = expired;
