@@ -21,15 +21,25 @@ use crate::store::Store;
 /// A clone is another handle to the same. Connections enter and leave without waiting for a reload, a drain or
 /// one of these methods.
 ///
+/// Who came in under trust that was taken away stays until somebody ends it. A thread that does so, and leaves
+/// everybody else alone:
+///
 /// ```no_run
 /// use std::time::Duration;
 ///
 /// use rustls_reload::{Drain, Reloader};
 ///
-/// # fn example(reloader: &Reloader) {
-/// // After a CA was removed: who came in under it goes, everybody else stays.
-/// let drained = reloader.connections().drain(Drain::Withdrawn, Duration::from_secs(5));
-/// println!("{} ended by themselves, {} were cut", drained.ended, drained.cut.len());
+/// # fn example(reloader: &Reloader) -> std::io::Result<()> {
+/// let (events, connections) = (reloader.subscribe(), reloader.connections().clone());
+/// std::thread::Builder::new().name("drain".into()).spawn(move || {
+///     // Ends with the reloader. Where no trust was taken away, a drain of this kind does nothing.
+///     while events.recv().is_ok() {
+///         events.try_iter().for_each(drop);
+///         let drained = connections.drain(Drain::Withdrawn, Duration::from_secs(5));
+///         println!("{} ended by themselves, {} were cut", drained.ended, drained.cut.len());
+///     }
+/// })?;
+/// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
