@@ -39,13 +39,17 @@ use crate::sys;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let reloader = Reloader::builder(Paths::secret("/etc/tls")).start()?;
 /// let listener = TlsListener::bind("0.0.0.0:8443", &reloader)?;
+/// listener.set_max_connections(1_000); // as many as there may be threads
 /// for pending in listener.incoming() {
 ///     let pending = pending?;
-///     std::thread::Builder::new().spawn(move || -> std::io::Result<()> {
+///     let serve = move || -> std::io::Result<()> {
 ///         let mut tls = pending.handshake(Pending::DEFAULT_LIMIT)?;
 ///         tls.write_all(b"hello\n")?;
 ///         tls.close(Duration::from_secs(1))
-///     })?;
+///     };
+///     if let Err(error) = std::thread::Builder::new().spawn(serve) {
+///         eprintln!("no thread for a client, who is let go: {error}");
+///     }
 /// }
 /// # Ok(())
 /// # }
@@ -58,7 +62,7 @@ pub struct TlsListener {
 struct Inner {
     reloader: Reloader,
     context: Arc<Context>,
-    /// `None` after shutdown. Those who wait in it have it for as long.
+    /// `None` after shutdown. Those who wait for a client have it for as long.
     listening: Mutex<Option<Arc<Listening>>>,
     address: Option<SocketAddr>,
     /// Readable as soon as `end` is gone.
@@ -187,40 +191,61 @@ impl TlsListener {
 impl Inner {
     fn accept(&self) -> io::Result<Option<Pending>> {
         loop {
-            // It may be closed while this waits, so it is taken anew each time.
-            let Some(listening) = self.listening.lock().clone() else {
-                return Ok(None);
+            let listening = match self.try_accept()? {
+                Accepted::Pending(pending) => return Ok(Some(pending)),
+                Accepted::Ended => {
+                    // `stop` waits for those who had the socket.
+                    self.registry().nudge();
+                    return Ok(None);
+                }
+                Accepted::Full => {
+                    self.wait_for_room();
+                    continue;
+                }
+                Accepted::Nobody(listening) => Some(listening),
+                Accepted::Failing => None,
             };
-            if self.origin.open() >= self.most.load(Ordering::SeqCst) {
-                drop(listening);
-                self.wait_for_room();
-                continue;
+            match &listening {
+                Some(listening) => {
+                    self.wait(Some(PollFd::from_borrowed_fd(listening.as_fd(), PollFlags::IN)), None)?;
+                }
+                // The client stays in the queue and `poll` would return at once.
+                None => self.wait(None, Some(Instant::now() + PAUSE))?,
             }
-            match listening.accept() {
+        }
+    }
+
+    /// Accepts without waiting. One thread at a time, from the look at the cap until the connection counts; so
+    /// whoever takes `listening` away finds every connection that came before.
+    fn try_accept(&self) -> io::Result<Accepted> {
+        let listening = self.listening.lock();
+        let Some(socket) = &*listening else {
+            return Ok(Accepted::Ended);
+        };
+        loop {
+            if self.origin.open() >= self.most.load(Ordering::SeqCst) {
+                return Ok(Accepted::Full);
+            }
+            match socket.accept() {
                 Ok((socket, peer)) => {
                     if self.troubled.swap(false, Ordering::Relaxed) {
                         info!("identity={} accepts connections again", self.reloader.identity());
                     }
-                    // Of a connection that is reset already.
-                    if socket.prepare().is_err() {
-                        continue;
+                    // Else it is reset already.
+                    if socket.prepare().is_ok() {
+                        let entry = self.registry().enter(socket, peer, &self.origin);
+                        return Ok(Accepted::Pending(Pending::new(Arc::clone(&self.context), entry)));
                     }
-                    let entry = self.registry().enter(socket, peer, &self.origin);
-                    return Ok(Some(Pending::new(Arc::clone(&self.context), entry)));
                 }
                 Err(error) => match Trouble::of(&error) {
-                    Trouble::Nobody => {
-                        let client = PollFd::from_borrowed_fd(listening.as_fd(), PollFlags::IN);
-                        self.wait(Some(client), None)?;
-                    }
+                    Trouble::Nobody => return Ok(Accepted::Nobody(Arc::clone(socket))),
                     Trouble::OneClient => {}
                     Trouble::Passing => {
                         if !self.troubled.swap(true, Ordering::Relaxed) {
                             let identity = self.reloader.identity();
                             warn!("identity={identity} cannot accept connections for now: {error}");
                         }
-                        // The client stays in the queue and `poll` would return at once.
-                        self.wait(None, Some(Instant::now() + PAUSE))?;
+                        return Ok(Accepted::Failing);
                     }
                     Trouble::Lasting => return Err(error),
                 },
@@ -241,10 +266,13 @@ impl Inner {
         });
     }
 
+    /// No client is let in any more when this returns, and the socket is closed.
     fn stop(&self) {
-        drop(self.listening.lock().take());
+        let held = self.listening.lock().take().map(|listening| Arc::downgrade(&listening));
         drop(self.end.lock().take());
         self.registry().nudge();
+        // Those that wait in it let go at once.
+        self.registry().wait(CLOSING, || held.as_ref().is_none_or(|held| held.strong_count() == 0));
     }
 
     fn registry(&self) -> &Arc<crate::connections::Registry> {
@@ -270,6 +298,18 @@ impl Iterator for Incoming<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         self.listener.accept().transpose()
     }
+}
+
+/// What came of a look at the queue.
+enum Accepted {
+    Pending(Pending),
+    /// To be waited for, in this.
+    Nobody(Arc<Listening>),
+    /// The cap is reached.
+    Full,
+    /// Not now.
+    Failing,
+    Ended,
 }
 
 /// A socket that listens.
@@ -336,6 +376,9 @@ impl Trouble {
         }
     }
 }
+
+/// For the accepting threads to let go of the socket.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// While accepting is of no use.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, sendmsg};
+
+use crate::sys;
 
 /// A connected stream socket.
 #[derive(Debug)]
@@ -40,7 +43,7 @@ impl Socket {
 
     /// The socket as rustls reads and writes it.
     pub(crate) fn io(&self, wait: Wait) -> SocketIo<'_> {
-        SocketIo { socket: self, wait }
+        SocketIo { socket: self, wait, steps: 0 }
     }
 
     /// Lets the peer read what was sent last, until it closes or `until`. A socket that is closed with unread
@@ -49,11 +52,7 @@ impl Socket {
         let mut scrap = [0; 4_096];
         if self.shutdown(Shutdown::Write).is_ok() {
             let mut io = self.io(Wait::Until(until));
-            for _ in 0..LINGER_READS {
-                if !matches!(io.read(&mut scrap), Ok(1..)) {
-                    break;
-                }
-            }
+            while matches!(io.read(&mut scrap), Ok(1..)) {}
         }
     }
 }
@@ -85,16 +84,28 @@ impl Wait {
     }
 }
 
-/// A socket with what is left of its time.
-#[derive(Clone, Copy, Debug)]
+/// A socket with what is left of its time, for one call of a stream or one handshake.
+#[derive(Debug)]
 pub(crate) struct SocketIo<'a> {
     socket: &'a Socket,
     wait: Wait,
+    /// How often it read or wrote.
+    steps: u32,
 }
 
 impl SocketIo<'_> {
     /// Runs `step` until it did something, waiting for `ready` in between.
-    fn run(&self, ready: PollFlags, mut step: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    fn run(&mut self, ready: PollFlags, mut step: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+        self.steps += 1;
+        // A peer can send records without content faster than they are taken: then nothing ever blocks.
+        match self.wait {
+            // What is written last, as an alert, has one try.
+            Wait::Until(end) if (self.steps > 1 || ready == PollFlags::IN) && end <= Instant::now() => {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            Wait::Never if self.steps > MOST_STEPS => return Err(ErrorKind::WouldBlock.into()),
+            _ => {}
+        }
         loop {
             match step() {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -117,7 +128,8 @@ impl SocketIo<'_> {
 
 impl Read for SocketIo<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.run(PollFlags::IN, || match self.socket {
+        let socket = self.socket;
+        self.run(PollFlags::IN, || match socket {
             Socket::Tcp(stream) => (&*stream).read(buf),
             Socket::Unix(stream) => (&*stream).read(buf),
         })
@@ -130,9 +142,10 @@ impl Write for SocketIo<'_> {
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.run(PollFlags::OUT, || match self.socket {
-            Socket::Tcp(stream) => (&*stream).write_vectored(bufs),
-            Socket::Unix(stream) => (&*stream).write_vectored(bufs),
+        let socket = self.socket;
+        self.run(PollFlags::OUT, || {
+            // Not `writev`: in a program that has not switched SIGPIPE off, a client that leaves would end it.
+            sendmsg(socket, bufs, &mut SendAncillaryBuffer::default(), sys::SEND).map_err(io::Error::from)
         })
     }
 
@@ -157,8 +170,8 @@ pub(crate) fn poll_until(fds: &mut [PollFd<'_>], until: Option<Instant>) -> io::
     }
 }
 
-/// Of 4 KiB each.
-const LINGER_READS: usize = 64;
+/// Of one call that does not wait; a record of TLS takes five of 4 KiB.
+const MOST_STEPS: u32 = 64;
 
 const LONGEST_NAP: Duration = Duration::from_secs(3600);
 

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 
 /// Where the kernel tells of changes in directories.
 #[cfg(all(any(target_os = "linux", target_os = "android"), not(kqueue_shim)))]
@@ -73,6 +74,14 @@ pub(crate) const WATCH: OFlags = READ_FILE;
 /// A file or directory opened only to be watched. `O_EVTONLY` (`open(2)`): its file system can be unmounted.
 #[cfg(target_os = "macos")]
 pub(crate) const WATCH: OFlags = READ_FILE.union(OFlags::from_bits_retain(0x8000));
+
+/// How to send on a socket: without SIGPIPE when the peer is gone.
+#[cfg(not(any(target_os = "macos", target_os = "ios")))]
+pub(crate) const SEND: SendFlags = SendFlags::NOSIGNAL;
+
+/// How to send on a socket. The standard library sets `SO_NOSIGPIPE` on each (`setsockopt(2)`).
+#[cfg(any(target_os = "macos", target_os = "ios"))]
+pub(crate) const SEND: SendFlags = SendFlags::empty();
 
 /// Whether `O_NOFOLLOW | O_DIRECTORY` was refused because the name is a link, or at least not a directory.
 ///

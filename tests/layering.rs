@@ -19,7 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("store", &["bundle", "client", "generation", "server"]),
     ("resolver", &["store"]),
     ("verifier", &["server", "store"]),
-    ("socket", &[]),
+    ("socket", &["sys"]),
     ("connections", &["generation", "server", "socket", "store"]),
     ("handshake", &["bundle", "connections", "generation", "metrics", "socket", "store"]),
     ("listener", &["connections", "handshake", "reload", "socket", "sys"]),

@@ -131,7 +131,7 @@ impl Pool {
 
     /// Waits until `buffer` holds something of the next request, or the connection is to end instead.
     fn wait_for_more(&self, tls: &mut TlsStream, buffer: &mut Vec<u8>) -> io::Result<Option<End>> {
-        let limit = Instant::now() + IDLE;
+        let mut limit = Instant::now() + IDLE;
         let mut chunk = [0; 2_048];
         tls.set_nonblocking();
         while buffer.is_empty() {
@@ -140,9 +140,12 @@ impl Pool {
                 Ok(0) => return Ok(Some(End::Peer)),
                 Ok(length) => buffer.extend(chunk.iter().take(length)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let is_late = Instant::now() >= limit;
                     let woken = self.stop.wait(Some(tls.as_fd()), Some(GLANCE))?;
-                    let is_late = self.is_short_of_workers() || Instant::now() >= limit;
-                    if woken != Woken::Ready && (is_late || self.is_over(tls)) {
+                    if woken == Woken::Ready && !is_late {
+                        // A request has begun, and may come byte by byte.
+                        limit = limit.min(Instant::now() + REQUEST);
+                    } else if is_late || self.is_short_of_workers() || self.is_over(tls) {
                         return Ok(Some(End::Idle));
                     }
                 }

@@ -60,8 +60,8 @@ impl Service {
             }
             None => None,
         };
-        let server = Server::start(listener.clone(), options.workers, Arc::clone(&stop))?;
         end_withdrawn(&reloader)?;
+        let server = Server::start(listener.clone(), options.workers, Arc::clone(&stop))?;
         log::info!("serving on https://{addr}");
         Ok(Self { reloader, addr, listener, stop, server, admin })
     }

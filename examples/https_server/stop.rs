@@ -1,7 +1,7 @@
 //! One flag that ends every thread, and wakes those that wait in the kernel.
 
-use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// Set once. A pipe whose writing end is closed then, so that `poll(2)` returns in every thread at once.
 pub(crate) struct Stop {
     set: AtomicBool,
-    read: OwnedFd,
-    write: Mutex<Option<OwnedFd>>,
+    read: PipeReader,
+    write: Mutex<Option<PipeWriter>>,
 }
 
 /// Why [`Stop::wait`] returned.
@@ -28,7 +28,7 @@ pub(crate) enum Woken {
 
 impl Stop {
     pub(crate) fn new() -> io::Result<Self> {
-        let (read, write) = rustix::pipe::pipe()?;
+        let (read, write) = io::pipe()?;
         Ok(Self { set: AtomicBool::new(false), read, write: Mutex::new(Some(write)) })
     }
 

@@ -9,7 +9,7 @@ pub(crate) use registry::{Entry, Origin, Registry, Session};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::generation::Generation;
@@ -90,13 +90,21 @@ impl Connections {
     ///
     /// To be asked means that [`TlsStream::is_draining`](crate::TlsStream::is_draining) is true from then on:
     /// the server finishes what it does and says that it is over (`Connection: close`, GOAWAY). A thread that
-    /// waits for its client does not look, and is cut at the end of `grace`.
+    /// waits for its client does not look, and is cut at the end of `grace`: its stream fails from then on,
+    /// whatever has arrived already.
     ///
     /// Blocks for as long, so not to be called in a callback of the reloader. Connections that are accepted
-    /// meanwhile are not asked. May be called again, and by several threads at once.
+    /// meanwhile are not asked. A handshake that is under way on an old generation, when [`Drain::Stale`] or
+    /// [`Drain::OlderThan`] is called, ends in a connection that was asked, and is not cut; under withdrawn
+    /// trust it fails. May be called again, and by several threads at once.
     pub fn drain(&self, which: Drain, grace: Duration) -> Drained {
         let current = self.store.current();
         let number = current.as_ref().map_or(0, |generation| generation.number());
+        match which {
+            Drain::Stale => self.registry.drain_below(number),
+            Drain::OlderThan(limit) => self.registry.drain_below(limit),
+            Drain::All | Drain::Withdrawn => {}
+        }
         let chosen = self.registry.entries(|slot| match which {
             Drain::All => true,
             Drain::Stale => slot.generation.is_some_and(|generation| generation < number),
@@ -107,7 +115,8 @@ impl Connections {
             (Drain::Withdrawn, Some(current)) => is_withdrawn(entry, current),
             _ => true,
         };
-        let chosen = chosen.into_iter().filter(|entry| entry.upgrade().is_some_and(|e| withdrawn(&e)));
+        let chosen =
+            chosen.into_iter().filter(|(_, entry)| entry.upgrade().is_some_and(|entry| withdrawn(&entry)));
         self.registry.end(chosen.collect(), grace)
     }
 
@@ -160,7 +169,7 @@ pub struct ConnectionInfo {
     pub accepted: Instant,
 }
 
-fn info(entry: &std::sync::Weak<Entry>) -> Option<ConnectionInfo> {
+fn info((_, entry): &(u64, Weak<Entry>)) -> Option<ConnectionInfo> {
     entry.upgrade().map(|entry| entry.info())
 }
 

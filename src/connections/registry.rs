@@ -20,6 +20,8 @@ pub(crate) struct Registry {
     shards: [Mutex<HashMap<u64, Slot>>; SHARDS],
     next: AtomicU64,
     open: AtomicUsize,
+    /// Connections on generations below this were asked to end.
+    drained_below: AtomicU64,
     /// How many threads wait for connections to leave.
     waiting: AtomicUsize,
     gate: Mutex<()>,
@@ -66,6 +68,7 @@ impl Registry {
             peer,
             accepted: Instant::now(),
             draining: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
             session: OnceLock::new(),
             ticket: Ticket { id, origin: origin.clone(), registry: Arc::clone(self) },
         });
@@ -92,28 +95,38 @@ impl Registry {
 
     /// Those that are wanted. Weak: whoever holds a connection for longer than a look keeps its
     /// socket from being closed.
-    pub(crate) fn entries(&self, wanted: impl Fn(&Slot) -> bool) -> Vec<Weak<Entry>> {
+    pub(crate) fn entries(&self, wanted: impl Fn(&Slot) -> bool) -> Vec<(u64, Weak<Entry>)> {
         let mut found = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            let wanted = shard.values().filter(|slot| wanted(slot));
-            found.extend(wanted.map(|slot| Weak::clone(&slot.entry)));
+            let wanted = shard.iter().filter(|(_, slot)| wanted(slot));
+            found.extend(wanted.map(|(id, slot)| (*id, Weak::clone(&slot.entry))));
         }
         found
     }
 
+    /// Handshakes that are under way on generations below this begin as asked to end.
+    pub(crate) fn drain_below(&self, generation: u64) {
+        // SeqCst, here and in `establish`, with the lock of the shard in between: either the drain that comes now
+        // finds the connection, or the connection finds this.
+        self.drained_below.fetch_max(generation, Ordering::SeqCst);
+    }
+
     /// Asks all of `chosen` to end, and cuts those that have not within `grace`.
-    pub(crate) fn end(&self, mut chosen: Vec<Weak<Entry>>, grace: Duration) -> Drained {
+    pub(crate) fn end(&self, mut chosen: Vec<(u64, Weak<Entry>)>, grace: Duration) -> Drained {
         let before = chosen.len();
-        for entry in chosen.iter().filter_map(Weak::upgrade) {
+        for entry in chosen.iter().filter_map(|(_, entry)| entry.upgrade()) {
             // Relaxed: a request that is looked at now and then.
             entry.draining.store(true, Ordering::Relaxed);
         }
         self.wait(grace, || {
-            chosen.retain(|entry| entry.strong_count() > 0);
-            chosen.is_empty()
+            // Cheap, but a moment early; so the last word is the registry's.
+            let gone = !chosen.iter().any(|(_, entry)| entry.strong_count() > 0);
+            gone && !chosen.iter().any(|(id, _)| self.shard(*id).lock().contains_key(id))
         });
-        let cut: Vec<_> = chosen.iter().filter_map(Weak::upgrade).map(|entry| entry.cut()).collect();
+        chosen.retain(|(_, entry)| entry.strong_count() > 0);
+        let cut: Vec<_> =
+            chosen.iter().filter_map(|(_, entry)| entry.upgrade()).map(|entry| entry.cut()).collect();
         Drained { ended: before - cut.len(), cut }
     }
 
@@ -152,9 +165,10 @@ impl Registry {
     }
 
     fn leave(&self, id: u64, origin: &Origin) {
-        self.shard(id).lock().remove(&id);
         origin.0.fetch_sub(1, Ordering::SeqCst);
         self.open.fetch_sub(1, Ordering::SeqCst);
+        // Last, as `end` takes it for the end.
+        self.shard(id).lock().remove(&id);
         self.nudge();
     }
 
@@ -172,6 +186,7 @@ pub(crate) struct Entry {
     peer: Option<SocketAddr>,
     accepted: Instant,
     draining: AtomicBool,
+    cut: AtomicBool,
     session: OnceLock<Session>,
     ticket: Ticket,
 }
@@ -203,6 +218,11 @@ impl Entry {
         self.draining.load(Ordering::Relaxed)
     }
 
+    /// Whether its time is over: what the kernel or rustls still hold of it is not to be served.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::SeqCst)
+    }
+
     /// The handshake is done. From now on a drain finds it by generation and trust.
     ///
     /// Whoever looks at the current generation after this, and is content, may go on: a drain that began
@@ -216,6 +236,11 @@ impl Entry {
         {
             slot.generation = Some(generation);
         }
+        drop(shard);
+        // A drain that was too early to find it.
+        if generation < registry.drained_below.load(Ordering::SeqCst) {
+            self.draining.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn info(&self) -> ConnectionInfo {
@@ -225,6 +250,7 @@ impl Entry {
 
     /// Ends it for whoever reads or writes.
     fn cut(&self) -> ConnectionInfo {
+        self.cut.store(true, Ordering::SeqCst);
         // It may have ended by itself a moment ago.
         self.socket.shutdown(Shutdown::Both).ok();
         self.info()

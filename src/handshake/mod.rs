@@ -67,8 +67,9 @@ impl Pending {
     ///
     /// # Errors
     ///
-    /// [`HandshakeError`], with one word for the reason. An alert was sent where TLS has one for it, and up to
-    /// 500 ms were spent, within `limit`, for the client to read it. The connection is closed.
+    /// [`HandshakeError`], with one word for the reason. An alert was sent where TLS has one for it
+    /// (`close_notify` where a client is judged once more: for it the handshake is done), and up to 500 ms were
+    /// spent, within `limit`, for the client to read it. The connection is closed.
     pub fn handshake(self, limit: Duration) -> Result<TlsStream, HandshakeError> {
         let wait = Wait::within(limit);
         let Self { context, entry } = self;
@@ -147,7 +148,7 @@ fn shake_hands(context: &Context, entry: &Entry, wait: Wait) -> io::Result<Shake
         let refused = connect(hello, store.refusing_config(), &mut io);
         return Err(refused.err().unwrap_or_else(|| io::Error::other("there is no certificate")));
     };
-    let tls = connect(hello, generation.server_config(), &mut io)?;
+    let mut tls = connect(hello, generation.server_config(), &mut io)?;
     let kind = tls.handshake_kind().unwrap_or(HandshakeKind::Full);
     let client = tls.peer_certificates().unwrap_or_default().to_vec();
     let since = store.now();
@@ -157,7 +158,12 @@ fn shake_hands(context: &Context, entry: &Entry, wait: Wait) -> io::Result<Shake
         client,
         since,
     });
-    judge_again(store, entry, kind).map_err(tls_error)?;
+    if let Err(error) = judge_again(store, entry, kind) {
+        // For the client the handshake is done, and rustls has no call for an alert from then on.
+        tls.send_close_notify();
+        tls.write_tls(&mut io).ok();
+        return Err(tls_error(error));
+    }
     Ok(Shaken { tls, kind, leaf: Arc::clone(generation.bundle().leaf()) })
 }
 

@@ -1,7 +1,7 @@
 //! A connection after its handshake.
 
 use std::fmt;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -86,14 +86,15 @@ impl TlsStream {
     }
 
     /// Whether it was asked to end, by [`Connections::drain`](crate::Connections::drain) or by
-    /// [`TlsListener::shutdown`](crate::TlsListener::shutdown). It will be cut if it does not.
+    /// [`TlsListener::shutdown`](crate::TlsListener::shutdown). It will be cut if it does not: then reading and
+    /// writing fail with [`ConnectionAborted`](io::ErrorKind::ConnectionAborted).
     pub fn is_draining(&self) -> bool {
         self.entry.is_draining()
     }
 
-    /// Until when all reading and writing together may wait; then they fail with
-    /// [`TimedOut`](io::ErrorKind::TimedOut). A timeout of a socket begins anew with each byte of a slow peer;
-    /// this does not. Default: none.
+    /// Until when there is time for reading and writing; then they fail with
+    /// [`TimedOut`](io::ErrorKind::TimedOut), also where more could be read at once. A timeout of a socket
+    /// begins anew with each byte of a slow peer; this does not. Default: none.
     pub fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.wait = deadline.map_or(Wait::Forever, Wait::Until);
     }
@@ -135,6 +136,23 @@ impl TlsStream {
         Ok(())
     }
 
+    /// What a drain cut is over, whatever the kernel or rustls still hold of it.
+    fn check(&self) -> io::Result<()> {
+        if self.entry.is_cut() { Err(ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+    }
+
+    /// What `write` did of something. rustls says 0 if its buffer was full and is not empty yet.
+    fn written(&mut self, mut write: impl FnMut(&mut Self) -> io::Result<usize>) -> io::Result<usize> {
+        loop {
+            self.check()?;
+            match (write(self)?, self.wait) {
+                (0, Wait::Never) => return Err(ErrorKind::WouldBlock.into()),
+                (0, _) => {}
+                (length, _) => return Ok(length),
+            }
+        }
+    }
+
     fn run<T>(&mut self, step: impl FnOnce(&mut Stream<'_, ServerConnection, SocketIo<'_>>) -> T) -> T {
         let mut io = self.entry.socket().io(self.wait);
         step(&mut Stream::new(&mut self.tls, &mut io))
@@ -143,20 +161,28 @@ impl TlsStream {
 
 impl Read for TlsStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.check()?;
         self.run(|stream| stream.read(buf))
     }
 }
 
 impl Write for TlsStream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.run(|stream| stream.write(buf))
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        self.written(|tls| tls.run(|stream| stream.write(buf)))
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.run(|stream| stream.write_vectored(bufs))
+        if bufs.iter().all(|buf| buf.is_empty()) {
+            return Ok(0);
+        }
+        self.written(|tls| tls.run(|stream| stream.write_vectored(bufs)))
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        self.check()?;
         self.run(|stream| stream.flush())
     }
 }

@@ -59,6 +59,10 @@ impl HandshakeFailure {
         if let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
             return Self::of_tls(error);
         }
+        // As `HandshakeError` carries it, and whoever wraps it once more.
+        if let Some(error) = error.get_ref().and_then(|inner| inner.source()?.downcast_ref::<io::Error>()) {
+            return Self::of(error);
+        }
         match error.kind() {
             // A socket with a timeout says the one or the other, by platform.
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::Timeout,
@@ -66,6 +70,8 @@ impl HandshakeFailure {
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionAborted
             | io::ErrorKind::BrokenPipe => Self::PeerClosed,
+            // Never one of the system's: rustls says so of a ClientHello that does not fit its buffer.
+            io::ErrorKind::Other => Self::Other,
             _ => Self::Io,
         }
     }

@@ -86,7 +86,8 @@ impl ServerSettings {
 
     /// Changes each generation's config before it is used, on the thread that publishes.
     ///
-    /// Session storage and tickets are set after the hook ran: sessions must end with the trust they came from.
+    /// Session storage and tickets are set after the hook ran, and early data is off: sessions must end with the
+    /// trust they came from.
     #[must_use]
     pub fn with_adjustment(self, adjust: impl Fn(&mut ServerConfig) + Send + Sync + 'static) -> Self {
         Self { adjust: Some(Arc::new(adjust)), ..self }
@@ -143,9 +144,13 @@ impl ServerSettings {
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(resolver);
         config.alpn_protocols.clone_from(&self.alpn);
+        let ticketer = Arc::clone(&config.ticketer);
         if let Some(adjust) = &self.adjust {
             adjust(&mut config);
         }
+        // The scope brings its own, if it has any. Early data could be replayed, and no verifier is asked.
+        config.ticketer = ticketer;
+        config.max_early_data_size = 0;
         Ok(config)
     }
 

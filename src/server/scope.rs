@@ -142,10 +142,12 @@ impl<T: ?Sized> Limited<T> {
 ///
 /// How rustls lays a session out is its own affair, but the client's chain is in it as it came. So this looks
 /// for certificates wherever they are. What looks like one within another is not looked for, and could only
-/// make the session end earlier; if the chain were not found, it would end with [`LIFE`].
+/// make the session end earlier; if the chain were not found, it would end with [`LIFE`]. A session that is full
+/// of what only looks like certificates has ended.
 fn earliest_not_after(session: &[u8]) -> Option<i64> {
     let mut rest = session;
     let mut earliest = None;
+    let mut failures = 0;
     while let [_, behind @ ..] = rest {
         // A SEQUENCE of over 255 bytes that begins with another one (RFC 5280 §4.1).
         rest = match rest {
@@ -155,7 +157,12 @@ fn earliest_not_after(session: &[u8]) -> Option<i64> {
                     earliest = Some(earliest.map_or(not_after, |earliest: i64| earliest.min(not_after)));
                     behind
                 }
-                Err(_) => behind,
+                // What a client put into its chain beside certificates. Each look may take as long as it is.
+                Err(_) if failures == LOOKS => return Some(i64::MIN),
+                Err(_) => {
+                    failures += 1;
+                    behind
+                }
             },
             _ => behind,
         };
@@ -208,6 +215,9 @@ impl<T: ?Sized> fmt::Debug for Limited<T> {
 /// Stored sessions, each of some hundred bytes and, with client authentication, the client's chain; the oldest
 /// is forgotten first.
 const SESSIONS: usize = 1024;
+
+/// How often what looks like a certificate may be none.
+const LOOKS: u32 = 4;
 
 /// How long a session lives with client authentication, in seconds.
 const LIFE: u32 = 3600;
