@@ -122,10 +122,12 @@ fn rotates_under_load(options: &[&str], seconds: u64) {
     );
     long.lost_nothing(100);
     short.lost_nothing(20 * seconds);
-    let most = usize::try_from(swaps * 8 / 10).unwrap();
-    assert!(spanned >= most, "a long stream saw {spanned} rotations of {swaps}");
-    assert!(generations > swaps / 2, "{generations} generations: rotations are not skipped at this pace");
-    assert!(seen.len() > most / 2, "new connections saw {} certificates", seen.len());
+    // Far below what is seen where nothing else runs: a machine that is busy swaps twice in a row at times, and
+    // then reads once.
+    let half = usize::try_from(swaps / 2).unwrap();
+    assert!(spanned > half, "a long stream saw {spanned} rotations of {swaps}");
+    assert!(generations > swaps / 2, "{generations} generations of {swaps}");
+    assert!(seen.len() > half / 2, "new connections saw {} certificates of {swaps}", seen.len());
 }
 
 #[test]
