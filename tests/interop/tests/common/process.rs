@@ -59,6 +59,9 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
+        if thread::panicking() {
+            eprintln!("{} said until then:\n{}{}", self.what, self.stdout.text(), self.stderr.text());
+        }
     }
 }
 
