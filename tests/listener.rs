@@ -10,6 +10,7 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
@@ -424,7 +425,7 @@ fn shutdown_lets_live_ones_finish_and_says_what_was_cut() {
     let (listener, address) = (server.listener.clone(), server.address());
     let end = Builder::new().spawn(move || listener.shutdown(Duration::from_secs(2))).unwrap();
     eventually(SOON, "asked", || echo(&mut busy).unwrap() == (1, false, true));
-    eventually(SOON, "refused", || TcpStream::connect(address).is_err());
+    assert!(TcpStream::connect(address).is_err());
     drop(polite);
     let drained = end.join().unwrap();
     assert_eq!((drained.ended, drained.cut.len()), (1, 2), "{drained:?}");
@@ -483,6 +484,56 @@ fn at_the_cap_clients_wait_their_turn() {
     assert_eq!(server.reloader.connections().len(), 3);
     drop(open.pop());
     assert_eq!(served.recv_timeout(SOON), Ok(true));
+}
+
+#[test]
+fn cap_holds_for_several_threads_that_accept() {
+    let pki = Pki::new();
+    let mount = Mount::with(&pki.pair(1));
+    let reloader = Reloader::builder(mount.paths()).start().unwrap();
+    let listener = TlsListener::bind("127.0.0.1:0", &reloader).unwrap();
+    listener.set_max_connections(1);
+    let (open, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let accept = || {
+        let (listener, open, most) = (listener.clone(), Arc::clone(&open), Arc::clone(&most));
+        let accept = move || {
+            while let Some(pending) = listener.accept().unwrap() {
+                most.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                std::thread::yield_now();
+                open.fetch_sub(1, Ordering::SeqCst);
+                drop(pending);
+            }
+        };
+        Builder::new().spawn(accept).unwrap()
+    };
+    let threads: Vec<_> = (0..8).map(|_| accept()).collect();
+    let address = listener.local_addr().unwrap();
+    for _ in 0..100 {
+        let _at_once: Vec<_> = (0..8).map(|_| TcpStream::connect(address).unwrap()).collect();
+    }
+    listener.shutdown(Duration::ZERO);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn nothing_escapes_a_shutdown_and_its_port_is_free() {
+    let pki = Pki::new();
+    let mount = Mount::with(&pki.pair(1));
+    let reloader = Reloader::builder(mount.paths()).start().unwrap();
+    for round in 0..500 {
+        let listener = TlsListener::bind("127.0.0.1:0", &reloader).unwrap();
+        let address = listener.local_addr().unwrap();
+        let accepting = listener.clone();
+        let accept = move || accepting.incoming().map(Result::unwrap).collect::<Vec<_>>();
+        let accepted = Builder::new().spawn(accept).unwrap();
+        let clients: Vec<_> = (0..round % 4).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let drained = listener.shutdown(Duration::ZERO);
+        assert!(TcpStream::connect(address).is_err(), "round {round}");
+        let accepted = accepted.join().unwrap();
+        assert_eq!(accepted.len(), drained.cut.len(), "round {round}: not all of them were cut");
+        drop((accepted, clients));
+    }
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl Leaf {
         &self.issuer
     }
 
-    /// The serial number in lower-case hexadecimal, without leading zeros.
+    /// The serial number in lower-case hexadecimal, two digits a byte, without leading zero bytes.
     pub fn serial(&self) -> &str {
         &self.serial
     }

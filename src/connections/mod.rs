@@ -111,12 +111,14 @@ impl Connections {
             Drain::OlderThan(limit) => slot.generation.is_some_and(|generation| generation < limit),
             Drain::Withdrawn => slot.generation.is_some(),
         });
-        let withdrawn = |entry: &Arc<Entry>| match (which, &current) {
-            (Drain::Withdrawn, Some(current)) => is_withdrawn(entry, current),
+        let wanted = |(_, entry): &(u64, Weak<Entry>)| match (which, &current) {
+            (Drain::Withdrawn, Some(current)) => {
+                entry.upgrade().is_some_and(|entry| is_withdrawn(&entry, current))
+            }
+            // Also one that is about to leave: it is waited for.
             _ => true,
         };
-        let chosen =
-            chosen.into_iter().filter(|(_, entry)| entry.upgrade().is_some_and(|entry| withdrawn(&entry)));
+        let chosen = chosen.into_iter().filter(wanted);
         self.registry.end(chosen.collect(), grace)
     }
 
