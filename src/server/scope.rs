@@ -279,4 +279,13 @@ mod tests {
             assert!(!opens(&session, now, now + 61));
         }
     }
+
+    #[test]
+    fn session_full_of_what_is_no_certificate_has_ended() {
+        // Each look-alike claims the rest of the session: to parse them all would take quadratic time.
+        let rubbish = [0x30, 0x82, 0x7f, 0xff, 0x30, 0x82, 0x7f, 0xff].repeat(4_000);
+        assert_eq!(earliest_not_after(&rubbish), Some(i64::MIN));
+        assert!(!opens(&rubbish, 1000, 1000));
+        assert_eq!(earliest_not_after(&rubbish[..16]), None, "a few may be chance");
+    }
 }

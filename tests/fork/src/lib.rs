@@ -1,1 +1,1 @@
-//! Nothing: the test is in `tests/fork.rs`.
+//! Nothing: the tests are in `tests/`.
