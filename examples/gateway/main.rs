@@ -1,0 +1,94 @@
+//! A gateway for embedded Linux: TLS or mTLS in, plain TCP or TLS out, certificates that follow the files on disk.
+//!
+//! ```text
+//! cargo run --release --example gateway -- --listen 0.0.0.0:8883 --secret /etc/tls --client-auth required \
+//!     --connect 127.0.0.1:1883
+//! cargo run --release --example gateway -- --help
+//! ```
+//!
+//! One thread a connection. `gateway.rs` has what runs, `relay.rs` moves the bytes, `upstream.rs` connects to the
+//! other side. README.md has the options, the static build, and what was measured.
+#![forbid(unsafe_code)]
+
+// What every small server needs, from the other example.
+#[path = "../https_server/accept.rs"]
+mod accept;
+#[path = "../https_server/clock.rs"]
+mod clock;
+#[allow(dead_code, reason = "answers of the admin port end the connection")]
+#[path = "../https_server/http.rs"]
+mod http;
+#[path = "../https_server/logger.rs"]
+mod logger;
+#[path = "../https_server/socket.rs"]
+mod socket;
+#[path = "../https_server/stop.rs"]
+mod stop;
+
+mod address;
+mod admin;
+mod args;
+mod gateway;
+mod relay;
+mod tally;
+mod upstream;
+
+use std::error::Error;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use log::LevelFilter;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use args::{Command, Options};
+use gateway::Gateway;
+
+fn main() -> ExitCode {
+    let options = match args::parse(std::env::args_os().skip(1)) {
+        Ok(Command::Help) => {
+            // Nobody is hurt by help that nobody reads.
+            drop(writeln!(io::stdout(), "{}", args::USAGE));
+            return ExitCode::SUCCESS;
+        }
+        Ok(Command::Run(options)) => options,
+        Err(complaint) => {
+            drop(writeln!(io::stderr(), "gateway: {complaint} (--help tells more)"));
+            return ExitCode::from(2);
+        }
+    };
+    logger::start(LevelFilter::Info);
+    run(*options).unwrap_or_else(|error| {
+        drop(writeln!(io::stderr(), "gateway: {}", with_causes(error.as_ref())));
+        ExitCode::from(1)
+    })
+}
+
+/// Relays until a signal ends it, or until nothing can be accepted any more.
+fn run(options: Options) -> Result<ExitCode, Box<dyn Error>> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let gateway = Gateway::start(options, signals.handle())?;
+    let mut code = ExitCode::from(1);
+    for signal in signals.forever() {
+        if signal == SIGHUP {
+            gateway.reload();
+            continue;
+        }
+        log::info!("ending on signal {signal}");
+        code = ExitCode::SUCCESS;
+        break;
+    }
+    gateway.end();
+    Ok(code)
+}
+
+fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
