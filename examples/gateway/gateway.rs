@@ -276,7 +276,8 @@ impl Side for TlsStream {
     }
 }
 
-/// Of the thread of a connection. A handshake with client certificates takes up to 60 KiB of it.
+/// Of the thread of a connection. Measured with client certificates (P-256 and RSA of 4096 bits) and a name to look up:
+/// 36 KiB are touched in a release build, 64 KiB in a debug build.
 const STACK: usize = 128 * 1024;
 
 /// After no thread could be started.
