@@ -48,7 +48,9 @@ fn open_connections(count: usize, duration: Duration) {
     allow_many_descriptors();
     let pki = Pki::new();
     let files = pki.files();
-    let gateway = Gateway::mutual(&files, &echo(), &["--max-connections", "4096"]);
+    // Shorter than the test: a connection that is ended by mistake is missed.
+    let more = ["--max-connections", "4096", "--grace", "1"];
+    let gateway = Gateway::mutual(&files, &echo(), &more);
     let idle = gateway.resident();
     let config = pki.client("client");
     let (done, exchanges) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -267,10 +269,11 @@ fn answer_after_the_end_of_the_question_arrives_from_a_tls_upstream() {
     assert_eq!(gateway.metric("gateway_upstream_failures_total"), 1);
 }
 
-/// Both sides send 4 MiB before they read anything: with one direction waiting for the other, nothing would move
-/// any more.
+/// Both sides send everything before the client reads anything: with one direction waiting for the other, nothing
+/// would move any more. More than the kernel holds (`tcp_rmem`, `tcp_wmem`).
 #[test]
 fn directions_do_not_wait_for_each_other() {
+    const MUCH: usize = 32 * MIB;
     let pki = Pki::new();
     let files = pki.files();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -278,17 +281,17 @@ fn directions_do_not_wait_for_each_other() {
     start(move || {
         let mut connection = listener.accept().unwrap().0;
         let mut reading = connection.try_clone().unwrap();
-        let reader = start(move || assert_eq!(read_whole(&mut reading), 4 * MIB));
-        send_whole(&mut connection, 4 * MIB);
+        let reader = start(move || assert_eq!(read_whole(&mut reading), MUCH));
+        send_whole(&mut connection, MUCH);
         reader.join().unwrap();
         connection.shutdown(Shutdown::Write).unwrap();
     });
     let gateway = Gateway::mutual(&files, &address.to_string(), &[]);
     let mut client = connect(gateway.address(), &pki.client("client"));
-    send_whole(&mut client, 4 * MIB);
+    send_whole(&mut client, MUCH);
     client.conn.send_close_notify();
     client.flush().unwrap();
-    assert_eq!(read_whole(&mut client), 4 * MIB);
+    assert_eq!(read_whole(&mut client), MUCH);
 }
 
 /// A client that reads nothing, an upstream that sends without end: the gateway waits, and does not spin.
