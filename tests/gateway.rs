@@ -2,7 +2,13 @@
 //!
 //! No test fails because something was slow. What is worth knowing is printed: `--nocapture` shows it.
 
-#![expect(clippy::unwrap_used, reason = "test code outside of test functions")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "test code outside of test functions"
+)]
 
 mod common;
 #[path = "gateway/peers.rs"]
@@ -169,9 +175,8 @@ fn slow_clients_do_not_stop_a_normal_one() {
     ClientConnection::new(Arc::clone(&config), name).unwrap().write_tls(&mut hello).unwrap();
     let mut slow: Vec<_> = (0..SLOW).map(|_| TcpStream::connect(address).unwrap()).collect();
     // A byte a second, in the time that the gateway has for them.
-    let mut rounds = hello.iter().take(3);
     let mut took = Vec::new();
-    while let Some(byte) = rounds.next() {
+    for byte in hello.iter().take(3) {
         slow.iter_mut().for_each(|slow| slow.write_all(&[*byte]).unwrap());
         let begun = Instant::now();
         let mut client = connect(address, &config);
@@ -372,18 +377,22 @@ fn clock_at_1970_lets_no_client_certificate_in_and_serves_others() {
 fn sigterm_ends_it_within_the_grace_and_says_who_was_cut() {
     let pki = Pki::new();
     let files = pki.files();
-    let mut gateway = Gateway::mutual(&files, &echo(), &["--grace", "1"]);
-    let mut client = connect(gateway.address(), &pki.client("client"));
-    ping(&mut client).unwrap();
+    let mut gateway = Gateway::mutual(&files, &echo(), &["--grace", "3"]);
+    let [mut goes, mut stays] = [(); 2].map(|()| connect(gateway.address(), &pki.client("client")));
+    [&mut goes, &mut stays].into_iter().for_each(|client| ping(client).unwrap());
     let begun = Instant::now();
     gateway.signal(Signal::TERM);
-    ping(&mut client).expect("still served within the grace");
+    gateway.says("ending on signal 15");
+    ping(&mut goes).expect("still served within the grace");
+    goes.conn.send_close_notify();
+    goes.flush().unwrap();
+    assert_eq!(read_whole(&mut goes), 0);
     let status = gateway.exit();
-    println!("ended {:?} after SIGTERM with a grace of 1 s", begun.elapsed());
+    println!("ended {:?} after SIGTERM with a grace of 3 s", begun.elapsed());
     assert!(status.success(), "{status}");
-    let peer = client.sock.local_addr().unwrap();
-    gateway.says(&format!("cut at the end: {peer}"));
-    assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    gateway.says("stopped listening: 1 connections ended, 1 were cut");
+    gateway.says(&format!("cut at the end: {}", stays.sock.local_addr().unwrap()));
+    assert_eq!(stays.read(&mut [0]).unwrap_err().kind(), ErrorKind::UnexpectedEof);
 }
 
 #[test]

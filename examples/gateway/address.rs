@@ -118,7 +118,8 @@ impl AsFd for Plain {
     }
 }
 
-/// Tries every address of the name, each with the time that is left.
+/// Tries every address of the name, each with the time that is left. For the look-up the resolver has limits of its
+/// own.
 fn connect_tcp(address: &str, deadline: Instant) -> io::Result<TcpStream> {
     let mut outcome = Err(io::Error::new(ErrorKind::NotFound, "the name has no address"));
     for address in address.to_socket_addrs()? {

@@ -157,7 +157,7 @@ pub(crate) fn field(process: &Path, name: &str) -> u64 {
 }
 
 pub(crate) fn read(path: &Path) -> String {
-    String::from_utf8(fs::read(path).unwrap()).unwrap()
+    io::read_to_string(fs::File::open(path).unwrap()).unwrap()
 }
 
 /// For what is sure to happen. Some of it takes the ten seconds that a handshake may take.
