@@ -63,7 +63,11 @@ impl Side for Upstream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(plain) => plain.write(buf),
-            Self::Tls(tls) => tls.write(buf),
+            // rustls says 0 while its buffer is full and has not become empty.
+            Self::Tls(tls) => match tls.write(buf)? {
+                0 if !buf.is_empty() => Err(ErrorKind::WouldBlock.into()),
+                length => Ok(length),
+            },
         }
     }
 
