@@ -102,8 +102,8 @@ impl TlsStream {
     /// Reading and writing do not wait: they fail with [`WouldBlock`](io::ErrorKind::WouldBlock). For loops
     /// around `poll(2)`.
     ///
-    /// Read until it would block before waiting for the descriptor: what rustls has decrypted is not announced
-    /// by the kernel any more. Ends with the next [`set_deadline`](Self::set_deadline).
+    /// Write first, then read until it would block, then wait for the descriptor: writing may take bytes in, and
+    /// what was taken in is not announced by the kernel any more. Ends with the next [`set_deadline`](Self::set_deadline).
     pub fn set_nonblocking(&mut self) {
         self.wait = Wait::Never;
     }
