@@ -222,7 +222,7 @@ const LOOKS: u32 = 4;
 /// How long a session lives with client authentication, in seconds.
 const LIFE: u32 = 3600;
 
-#[cfg(all(test, feature = "issue"))]
+#[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
