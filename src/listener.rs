@@ -191,26 +191,30 @@ impl TlsListener {
 impl Inner {
     fn accept(&self) -> io::Result<Option<Pending>> {
         loop {
-            let listening = match self.try_accept()? {
-                Accepted::Pending(pending) => return Ok(Some(pending)),
+            match self.try_accept()? {
+                Accepted::Pending(pending) => {
+                    if self.troubled.swap(false, Ordering::Relaxed) {
+                        info!("identity={} accepts connections again", self.reloader.identity());
+                    }
+                    return Ok(Some(pending));
+                }
+                Accepted::Nobody(listening) => {
+                    self.wait(Some(PollFd::from_borrowed_fd(listening.as_fd(), PollFlags::IN)), None)?;
+                }
+                Accepted::Full => self.wait_for_room(),
+                Accepted::Failing(error) => {
+                    if !self.troubled.swap(true, Ordering::Relaxed) {
+                        let identity = self.reloader.identity();
+                        warn!("identity={identity} cannot accept connections for now: {error}");
+                    }
+                    // The client stays in the queue and `poll` would return at once.
+                    self.wait(None, Some(Instant::now() + PAUSE))?;
+                }
                 Accepted::Ended => {
                     // `stop` waits for those who had the socket.
                     self.registry().nudge();
                     return Ok(None);
                 }
-                Accepted::Full => {
-                    self.wait_for_room();
-                    continue;
-                }
-                Accepted::Nobody(listening) => Some(listening),
-                Accepted::Failing => None,
-            };
-            match &listening {
-                Some(listening) => {
-                    self.wait(Some(PollFd::from_borrowed_fd(listening.as_fd(), PollFlags::IN)), None)?;
-                }
-                // The client stays in the queue and `poll` would return at once.
-                None => self.wait(None, Some(Instant::now() + PAUSE))?,
             }
         }
     }
@@ -228,9 +232,6 @@ impl Inner {
             }
             match socket.accept() {
                 Ok((socket, peer)) => {
-                    if self.troubled.swap(false, Ordering::Relaxed) {
-                        info!("identity={} accepts connections again", self.reloader.identity());
-                    }
                     // Else it is reset already.
                     if socket.prepare().is_ok() {
                         let entry = self.registry().enter(socket, peer, &self.origin);
@@ -240,13 +241,7 @@ impl Inner {
                 Err(error) => match Trouble::of(&error) {
                     Trouble::Nobody => return Ok(Accepted::Nobody(Arc::clone(socket))),
                     Trouble::OneClient => {}
-                    Trouble::Passing => {
-                        if !self.troubled.swap(true, Ordering::Relaxed) {
-                            let identity = self.reloader.identity();
-                            warn!("identity={identity} cannot accept connections for now: {error}");
-                        }
-                        return Ok(Accepted::Failing);
-                    }
+                    Trouble::Passing => return Ok(Accepted::Failing(error)),
                     Trouble::Lasting => return Err(error),
                 },
             }
@@ -308,7 +303,7 @@ enum Accepted {
     /// The cap is reached.
     Full,
     /// Not now.
-    Failing,
+    Failing(io::Error),
     Ended,
 }
 
