@@ -142,6 +142,10 @@ impl TlsListener {
     /// At most so many connections at a time, those that still shake hands included: while there are as many,
     /// [`accept`](Self::accept) waits, and clients wait in the queue of the kernel. Default: no limit. At
     /// least 1.
+    ///
+    /// Files are read with the descriptors that are left: a process that may use them all up (`RLIMIT_NOFILE`)
+    /// reloads nothing, and withdraws no trust, while it has. Clients that say nothing hold a place for as long
+    /// as their handshake may take.
     pub fn set_max_connections(&self, most: usize) {
         self.inner.most.store(most.max(1), Ordering::SeqCst);
         self.inner.registry().nudge();

@@ -19,7 +19,7 @@ mod process;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
@@ -31,7 +31,7 @@ use peers::{
     send_whole, start, try_connect,
 };
 use process::{Gateway, LIMIT, binary};
-use rustix::process::{Resource, Rlimit, Signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConnection, StreamOwned};
 use rustls_reload::issue::Ca;
@@ -490,10 +490,84 @@ fn unix_sockets_do_as_well() {
     socket.set_read_timeout(Some(LIMIT)).unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let tls = ClientConnection::new(pki.config(None), name).unwrap();
-    ping(&mut StreamOwned::new(tls, socket)).unwrap();
+    let mut client = StreamOwned::new(tls, socket);
+    ping(&mut client).unwrap();
     gateway.signal(Signal::TERM);
+    // In its grace; by its name, the place is free for the next one.
+    eventually(LIMIT, "cleaned up", || !outside.exists());
+    ping(&mut client).expect("it has its grace");
+    let _successor = run();
+    drop(client);
     gateway.exit();
-    assert!(!outside.exists(), "cleaned up");
+    UnixStream::connect(&outside).expect("the file of the successor stays");
+}
+
+#[test]
+fn descriptors_that_are_few_limit_connections_and_not_the_withdrawal_of_trust() {
+    let pki = Pki::new();
+    let (files, other) = (Mount::new(), Ca::new("other clients").unwrap());
+    pki.put(&files, &[pki.clients.cert_pem(), other.cert_pem()].concat());
+    let (secret, upstream) = (files.path(), echo());
+    let args = ["--listen", "127.0.0.1:0", "--secret", secret.to_str().unwrap(), "--connect", &upstream];
+    let args = [&args[..], &["--client-auth", "required", "--grace", "1"]].concat();
+    let gateway = Gateway::start_by("sh", &["-c", "ulimit -n 104; exec \"$0\" \"$@\""], &args);
+    gateway.says("suffice for 20 connections at a time, not for 1024");
+    let of_other = pki.config(Some(&other.client("old").issue().unwrap()));
+    let mut removed = connect(gateway.address(), &of_other);
+    ping(&mut removed).unwrap();
+    let _silent: Vec<_> = (0..200).map(|_| TcpStream::connect(gateway.address()).unwrap()).collect();
+    pki.put(&files, pki.clients.cert_pem());
+    assert_eq!(removed.read(&mut [0]).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn log_that_nobody_reads_holds_up_neither_the_withdrawal_of_trust_nor_the_end() {
+    let pki = Pki::new();
+    let (files, other, dir) = (Mount::new(), Ca::new("other clients").unwrap(), tempfile::tempdir().unwrap());
+    pki.put(&files, &[pki.clients.cert_pem(), other.cert_pem()].concat());
+    let (path, secret, upstream) = (dir.path().join("socket"), files.path(), echo());
+    let mut command = Command::new(binary());
+    command.args(["--listen", &format!("unix:{}", path.display()), "--secret"]).arg(&secret);
+    command.args(["--connect", &upstream, "--client-auth", "required", "--grace", "1"]);
+    let mut process = command.env("RUST_LOG", "debug").stderr(Stdio::piped()).spawn().unwrap();
+    eventually(LIMIT, "it listens", || UnixStream::connect(&path).is_ok());
+    // A line each, until the pipe is full, and the queue of the program.
+    let to = path.clone();
+    let flood = start(move || {
+        for _ in 0..3_000 {
+            UnixStream::connect(&to).unwrap().write_all(b"GET / HTTP/1.1\r\n\r\n").ok();
+        }
+    });
+    eventually(LIMIT, "all were taken", || flood.is_finished());
+    let socket = UnixStream::connect(&path).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    let config = pki.config(Some(&other.client("old").issue().unwrap()));
+    let tls = ClientConnection::new(config, ServerName::try_from("localhost").unwrap()).unwrap();
+    let mut client = StreamOwned::new(tls, socket);
+    ping(&mut client).unwrap();
+    pki.put(&files, pki.clients.cert_pem());
+    assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    rustix::process::kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
+    let mut status = None;
+    eventually(LIMIT, "it ends", || {
+        status = process.try_wait().unwrap();
+        status.is_some()
+    });
+    assert!(status.unwrap().success());
+}
+
+#[test]
+fn second_signal_does_not_wait_for_the_grace() {
+    let pki = Pki::new();
+    let files = pki.files();
+    let mut gateway = Gateway::mutual(&files, &echo(), &["--grace", "3600"]);
+    let mut client = connect(gateway.address(), &pki.client("client"));
+    ping(&mut client).unwrap();
+    gateway.signal(Signal::TERM);
+    gateway.says("ending on signal");
+    ping(&mut client).expect("it has its grace");
+    gateway.signal(Signal::INT);
+    assert_eq!(gateway.exit().code(), Some(1));
 }
 
 /// `strace` lets the accepting thread start two more, then three not, then again.

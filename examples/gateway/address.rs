@@ -31,7 +31,10 @@ impl Address {
         }
         let text = text.to_str()?;
         let (host, port) = text.rsplit_once(':')?;
-        (!host.is_empty() && port.parse::<u16>().is_ok()).then(|| Self::Tcp(text.to_owned()))
+        // An IPv6 address stands in brackets (RFC 3986 §3.2.2): else its last group would be the port.
+        let is_host =
+            !host.is_empty() && (!host.contains(':') || host.starts_with('[') && host.ends_with(']'));
+        (is_host && port.parse::<u16>().is_ok()).then(|| Self::Tcp(text.to_owned()))
     }
 
     pub(crate) fn listen(&self, reloader: &Reloader) -> io::Result<TlsListener> {

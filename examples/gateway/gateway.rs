@@ -8,6 +8,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use rustls_reload::metrics::Prometheus;
 use rustls_reload::{
     Backend, ConnectionInfo, Drain, Drained, Event, Pending, Reloader, ServerRoots, TlsListener, TlsStream,
@@ -76,7 +77,7 @@ impl Gateway {
             threads.push(admin::start(listener, reloaders.clone(), registry, Arc::clone(&stop))?);
         }
         let listener = options.listen.listen(&clients)?;
-        listener.set_max_connections(options.max_connections);
+        listener.set_max_connections(affordable(options.max_connections));
         threads.push(relays.start(listener.clone(), Arc::clone(&stop), end)?);
         // With the port that was taken where 0 was asked for.
         let address =
@@ -98,8 +99,9 @@ impl Gateway {
 
     /// Accepts nothing more, gives connections their grace, ends the threads.
     pub(crate) fn end(self) {
-        let drained = self.listener.shutdown(self.grace);
+        // While nobody else can listen there: later, the file could be that of a successor.
         self.address.clean_up();
+        let drained = self.listener.shutdown(self.grace);
         if !drained.cut.is_empty() {
             log::info!("cut at the end: {}", peers(&drained.cut));
         }
@@ -115,6 +117,21 @@ impl Gateway {
     }
 }
 
+/// As many of the wanted connections as there are descriptors for, two each. What reads files must never be
+/// without one: else trust that is withdrawn would not be seen.
+fn affordable(wanted: usize) -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // It stays as it was where that is forbidden.
+    setrlimit(Resource::Nofile, limit).ok();
+    let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
+    let most = (limit.unwrap_or(usize::MAX).saturating_sub(RESERVED) / 2).max(1);
+    if most < wanted {
+        log::warn!("descriptors (ulimit -n) suffice for {most} connections at a time, not for {wanted}");
+    }
+    wanted.min(most)
+}
+
 /// Starts the thread that ends connections whose trust was withdrawn: those of a CA that is gone, or of a
 /// certificate that was revoked. All others stay.
 fn follow(reloader: &Reloader, grace: Duration) -> io::Result<JoinHandle<()>> {
@@ -122,8 +139,9 @@ fn follow(reloader: &Reloader, grace: Duration) -> io::Result<JoinHandle<()>> {
     Builder::new().name("trust".to_owned()).stack_size(STACK).spawn(move || {
         // Ends with the reloader.
         for event in events {
-            // Also after a swap that took nothing away: then nobody is found, at once.
-            if let Event::Swapped(_) = event {
+            if let Event::Swapped(swap) = event
+                && swap.difference().is_some_and(|difference| difference.withdraws_trust())
+            {
                 withdraw(&reloader, grace);
             }
         }
@@ -285,6 +303,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// For a client to close its side after both have said that they are done.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// Descriptors of everything but connections.
+const RESERVED: usize = 64;
 
 /// Peers in a log line.
 const NAMED: usize = 8;

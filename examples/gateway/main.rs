@@ -36,9 +36,12 @@ mod upstream;
 use std::error::Error;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use log::LevelFilter;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use args::{Command, Options};
@@ -58,7 +61,9 @@ fn main() -> ExitCode {
         }
     };
     logger::start(LevelFilter::Info);
-    run(*options).unwrap_or_else(|error| {
+    let outcome = run(*options);
+    log::logger().flush();
+    outcome.unwrap_or_else(|error| {
         drop(writeln!(io::stderr(), "gateway: {}", with_causes(error.as_ref())));
         ExitCode::from(1)
     })
@@ -66,6 +71,12 @@ fn main() -> ExitCode {
 
 /// Relays until a signal ends it, or until nothing can be accepted any more.
 fn run(options: Options) -> Result<ExitCode, Box<dyn Error>> {
+    // The second one does not wait for the grace.
+    let ending = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, 1, Arc::clone(&ending))?;
+        flag::register(signal, Arc::clone(&ending))?;
+    }
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let gateway = Gateway::start(options, signals.handle())?;
     let mut code = ExitCode::from(1);

@@ -53,6 +53,7 @@ fn main() -> ExitCode {
             serve(paths.clone(), &options)
         }
     };
+    log::logger().flush();
     outcome.unwrap_or_else(|error| {
         drop(writeln!(io::stderr(), "https_server: {}", with_causes(error.as_ref())));
         ExitCode::from(1)

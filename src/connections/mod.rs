@@ -32,7 +32,8 @@ use crate::store::Store;
 /// # fn example(reloader: &Reloader) -> std::io::Result<()> {
 /// let (events, connections) = (reloader.subscribe(), reloader.connections().clone());
 /// std::thread::Builder::new().name("drain".into()).spawn(move || {
-///     // Ends with the reloader. Where no trust was taken away, a drain of this kind does nothing.
+///     // Ends with the reloader. Where no trust was taken away, a drain of this kind does nothing. What is
+///     // withdrawn meanwhile waits for the grace of what was withdrawn before.
 ///     while events.recv().is_ok() {
 ///         events.try_iter().for_each(drop);
 ///         let drained = connections.drain(Drain::Withdrawn, Duration::from_secs(5));

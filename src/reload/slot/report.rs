@@ -110,8 +110,10 @@ impl Slot {
                 status.stats.failures += 1;
             }
         }
-        let serving = self.shared.store.number();
-        warn!("identity={} generation={serving} keeps serving: {text}", self.shared.identity);
+        match self.shared.store.number() {
+            0 => warn!("identity={} nothing is served yet: {text}", self.shared.identity),
+            serving => warn!("identity={} generation={serving} keeps serving: {text}", self.shared.identity),
+        }
         self.tell(&Event::Failed(error));
     }
 
