@@ -30,7 +30,7 @@ use peers::{
     MIB, Pki, answer_after_end, ask_whole, connect, echo, echo_on, is_open, ping, put_identity, read_whole,
     send_whole, start, try_connect,
 };
-use process::{Gateway, LIMIT, binary};
+use process::{Gateway, LIMIT, Unheard, binary};
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConnection, StreamOwned};
@@ -518,6 +518,7 @@ fn descriptors_that_are_few_limit_connections_and_not_the_withdrawal_of_trust() 
     let _silent: Vec<_> = (0..200).map(|_| TcpStream::connect(gateway.address()).unwrap()).collect();
     pki.put(&files, pki.clients.cert_pem());
     assert_eq!(removed.read(&mut [0]).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    assert_eq!(gateway.lines_with("Too many open files"), [""; 0], "there was one for everything else");
 }
 
 #[test]
@@ -529,7 +530,7 @@ fn log_that_nobody_reads_holds_up_neither_the_withdrawal_of_trust_nor_the_end() 
     let mut command = Command::new(binary());
     command.args(["--listen", &format!("unix:{}", path.display()), "--secret"]).arg(&secret);
     command.args(["--connect", &upstream, "--client-auth", "required", "--grace", "1"]);
-    let mut process = command.env("RUST_LOG", "debug").stderr(Stdio::piped()).spawn().unwrap();
+    let mut process = Unheard(command.env("RUST_LOG", "debug").stderr(Stdio::piped()).spawn().unwrap());
     eventually(LIMIT, "it listens", || UnixStream::connect(&path).is_ok());
     // A line each, until the pipe is full, and the queue of the program.
     let to = path.clone();
@@ -547,10 +548,10 @@ fn log_that_nobody_reads_holds_up_neither_the_withdrawal_of_trust_nor_the_end() 
     ping(&mut client).unwrap();
     pki.put(&files, pki.clients.cert_pem());
     assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::UnexpectedEof);
-    rustix::process::kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
+    rustix::process::kill_process(Pid::from_child(&process.0), Signal::TERM).unwrap();
     let mut status = None;
     eventually(LIMIT, "it ends", || {
-        status = process.try_wait().unwrap();
+        status = process.0.try_wait().unwrap();
         status.is_some()
     });
     assert!(status.unwrap().success());

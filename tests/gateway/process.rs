@@ -142,6 +142,16 @@ impl Drop for Gateway {
     }
 }
 
+/// A process whose output nobody reads. It does not outlive the test.
+pub(crate) struct Unheard(pub(crate) Child);
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
 /// The example, as `cargo test` builds it beside this test.
 pub(crate) fn binary() -> PathBuf {
     let test = std::env::current_exe().unwrap();
