@@ -210,10 +210,11 @@ fn handshake_ends_at_its_deadline_however_the_bytes_are_spread() {
     let name = ServerName::try_from("localhost").unwrap();
     let mut hello = Vec::new();
     ClientConnection::new(config, name).unwrap().write_tls(&mut hello).unwrap();
+    // The server begins as soon as it has accepted.
+    let began = Instant::now();
     let mut slow = server.connect();
     slow.set_nodelay(true).unwrap();
     slow.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
-    let began = Instant::now();
     let mut sent = 0;
     // Always something new to read, at ten times the pace that a timeout for each read would allow.
     for byte in &hello {
@@ -432,6 +433,8 @@ fn shutdown_lets_live_ones_finish_and_says_what_was_cut() {
     assert!(echo(&mut busy).is_err());
     assert!(server.listener.accept().unwrap().is_none());
     assert!(server.listener.incoming().next().is_none());
+    // The threads of those that were cut are on their way.
+    assert!(server.reloader.connections().wait_idle(SOON));
     assert_eq!(server.listener.shutdown(SOON).ended, 0, "again");
     assert!(TcpStream::connect(other.local_addr().unwrap()).is_ok(), "the other one goes on");
 }
@@ -522,7 +525,9 @@ fn nothing_escapes_a_shutdown_and_its_port_is_free() {
     let mount = Mount::with(&pki.pair(1));
     let reloader = Reloader::builder(mount.paths()).start().unwrap();
     for round in 0..500 {
-        let listener = TlsListener::bind("127.0.0.1:0", &reloader).unwrap();
+        // An address that no other test listens on, and no client has: a port that has become free may be taken
+        // by either, and a client that has it by chance connects to itself.
+        let listener = TlsListener::bind("127.0.0.77:0", &reloader).unwrap();
         let address = listener.local_addr().unwrap();
         let accepting = listener.clone();
         let accept = move || accepting.incoming().map(Result::unwrap).collect::<Vec<_>>();
@@ -587,7 +592,9 @@ fn out_of_descriptors() {
     common::log::keep(LevelFilter::Warn, Print::Nowhere);
     let pki = Pki::new();
     let mount = Mount::with(&pki.pair(1));
-    let server = Server::plain(&mount);
+    // No handshake ends meanwhile, and no file is read: each would give descriptors back for a moment.
+    let server = Server::start(mount.paths(), ClientAuth::None, 12 * SOON);
+    server.reloader.shutdown();
     let config = client_config(pki.root().cert_der());
     let mut open = Vec::new();
     while let Ok(stream) = TcpStream::connect(server.address()) {
