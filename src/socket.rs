@@ -82,6 +82,14 @@ impl Wait {
         // What is beyond the clock is for ever.
         Instant::now().checked_add(limit).map_or(Self::Forever, Self::Until)
     }
+
+    /// When it is over, if it ends by the clock.
+    pub(crate) fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::Until(deadline) => Some(deadline),
+            Self::Forever | Self::Never => None,
+        }
+    }
 }
 
 /// A socket with what is left of its time, for one call of a stream or one handshake.
@@ -110,13 +118,11 @@ impl SocketIo<'_> {
             match step() {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let until = match self.wait {
-                        Wait::Never => return Err(error),
-                        Wait::Forever => None,
-                        Wait::Until(deadline) => Some(deadline),
-                    };
+                    if matches!(self.wait, Wait::Never) {
+                        return Err(error);
+                    }
                     let mut fds = [PollFd::new(self.socket, ready)];
-                    if !poll_until(&mut fds, until)? {
+                    if !poll_until(&mut fds, self.wait.deadline())? {
                         return Err(ErrorKind::TimedOut.into());
                     }
                 }

@@ -21,7 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("verifier", &["server", "store"]),
     ("socket", &["sys"]),
     ("connections", &["generation", "server", "socket", "store"]),
-    ("handshake", &["bundle", "connections", "generation", "metrics", "socket", "store"]),
+    ("handshake", &["bundle", "connections", "metrics", "socket", "store"]),
     ("listener", &["connections", "handshake", "reload", "socket", "sys"]),
     ("sys", &[]),
     ("thread", &[]),

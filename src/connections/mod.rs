@@ -4,7 +4,7 @@
 
 mod registry;
 
-pub(crate) use registry::{Entry, Origin, Registry, Session};
+pub(crate) use registry::{Entry, Origin, Registry, Session, Slot};
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -101,23 +101,20 @@ impl Connections {
     pub fn drain(&self, which: Drain, grace: Duration) -> Drained {
         let current = self.store.current();
         let number = current.as_ref().map_or(0, |generation| generation.number());
-        match which {
-            Drain::Stale => self.registry.drain_below(number),
-            Drain::OlderThan(limit) => self.registry.drain_below(limit),
-            Drain::All | Drain::Withdrawn => {}
+        let limit = match which {
+            Drain::Stale => Some(number),
+            Drain::OlderThan(limit) => Some(limit),
+            Drain::All | Drain::Withdrawn => None,
+        };
+        if let Some(limit) = limit {
+            self.registry.drain_below(limit);
         }
-        let chosen = self.registry.entries(|slot| match which {
-            Drain::All => true,
-            Drain::Stale => slot.generation.is_some_and(|generation| generation < number),
-            Drain::OlderThan(limit) => slot.generation.is_some_and(|generation| generation < limit),
-            Drain::Withdrawn => slot.generation.is_some(),
-        });
-        let wanted = |(_, entry): &(u64, Weak<Entry>)| match (which, &current) {
-            (Drain::Withdrawn, Some(current)) => {
-                entry.upgrade().is_some_and(|entry| is_withdrawn(&entry, current))
-            }
-            // Also one that is about to leave: it is waited for.
-            _ => true,
+        let is_older = |slot: &Slot| limit.is_none_or(|limit| slot.generation.is_some_and(|own| own < limit));
+        let chosen = self.registry.entries(is_older);
+        // One that is about to leave is waited for, too, unless it has to be judged.
+        let wanted = |(_, entry): &(u64, Weak<Entry>)| {
+            which != Drain::Withdrawn
+                || entry.upgrade().zip(current.as_ref()).is_some_and(|(entry, now)| is_withdrawn(&entry, now))
         };
         let chosen = chosen.into_iter().filter(wanted);
         self.registry.end(chosen.collect(), grace)

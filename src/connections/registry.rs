@@ -113,7 +113,7 @@ impl Registry {
     }
 
     /// Asks all of `chosen` to end, and cuts those that have not within `grace`.
-    pub(crate) fn end(&self, mut chosen: Vec<(u64, Weak<Entry>)>, grace: Duration) -> Drained {
+    pub(crate) fn end(&self, chosen: Vec<(u64, Weak<Entry>)>, grace: Duration) -> Drained {
         let before = chosen.len();
         for entry in chosen.iter().filter_map(|(_, entry)| entry.upgrade()) {
             // Relaxed: a request that is looked at now and then.
@@ -124,7 +124,6 @@ impl Registry {
             let gone = !chosen.iter().any(|(_, entry)| entry.strong_count() > 0);
             gone && !chosen.iter().any(|(id, _)| self.shard(*id).lock().contains_key(id))
         });
-        chosen.retain(|(_, entry)| entry.strong_count() > 0);
         let cut: Vec<_> =
             chosen.iter().filter_map(|(_, entry)| entry.upgrade()).map(|entry| entry.cut()).collect();
         Drained { ended: before - cut.len(), cut }

@@ -19,7 +19,6 @@ use rustls::{HandshakeKind, ServerConfig, ServerConnection};
 
 use crate::bundle::Leaf;
 use crate::connections::{Entry, Session};
-use crate::generation::Generation;
 use crate::metrics::{HandshakeFailure, Reporter};
 use crate::socket::{SocketIo, Wait};
 use crate::store::Store;
@@ -213,7 +212,7 @@ fn judge_again(store: &Store, entry: &Entry, kind: HandshakeKind) -> Result<(), 
     if kind != HandshakeKind::Resumed && current.upholds(&session.scope) {
         return Ok(());
     }
-    Generation::judge_client(&current, &session.client, session.since)
+    current.judge_client(&session.client, session.since)
 }
 
 fn tls_error(error: rustls::Error) -> io::Error {
@@ -227,11 +226,7 @@ fn source_is_tls(error: &io::Error) -> bool {
 
 fn linger(entry: &Entry, wait: Wait) {
     let limit = Instant::now() + LINGER;
-    let until = match wait {
-        Wait::Until(deadline) => deadline.min(limit),
-        Wait::Forever | Wait::Never => limit,
-    };
-    entry.socket().linger(until);
+    entry.socket().linger(wait.deadline().map_or(limit, |deadline| deadline.min(limit)));
 }
 
 /// For the client to read an alert.

@@ -128,10 +128,7 @@ impl TlsStream {
         self.wait = Wait::within(limit);
         self.tls.send_close_notify();
         self.flush()?;
-        let until = match self.wait {
-            Wait::Until(deadline) => deadline,
-            Wait::Forever | Wait::Never => Instant::now() + super::LINGER,
-        };
+        let until = self.wait.deadline().unwrap_or_else(|| Instant::now() + super::LINGER);
         self.entry.socket().linger(until);
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! The writers of the field, each as the list of its system calls.
+//! The writers of the field, each as the list of its system calls. Long because it is a catalogue: every recipe
+//! stands by itself, and is looked for in one place.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,12 @@
 //! Accepts connections and hands them out before their handshake, until it is shut down.
 
+mod queue;
+
 use std::fmt;
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,12 +16,12 @@ use std::time::{Duration, Instant};
 use log::{info, warn};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags};
-use rustix::io::Errno;
 
-use crate::connections::{Drained, Origin};
+use self::queue::{Listening, Trouble};
+use crate::connections::{Drained, Origin, Registry};
 use crate::handshake::{Context, Pending};
 use crate::reload::Reloader;
-use crate::socket::{Socket, poll_until};
+use crate::socket::poll_until;
 use crate::sys;
 
 /// Listens for TLS connections, each of which gets the certificate and the trust of its moment.
@@ -274,7 +276,7 @@ impl Inner {
         self.registry().wait(CLOSING, || held.as_ref().is_none_or(|held| held.strong_count() == 0));
     }
 
-    fn registry(&self) -> &Arc<crate::connections::Registry> {
+    fn registry(&self) -> &Arc<Registry> {
         self.reloader.connections().registry()
     }
 }
@@ -311,97 +313,8 @@ enum Accepted {
     Ended,
 }
 
-/// A socket that listens.
-#[derive(Debug)]
-enum Listening {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-impl Listening {
-    fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
-        match self {
-            Self::Tcp(listener) => listener.accept().map(|(stream, peer)| (Socket::Tcp(stream), Some(peer))),
-            Self::Unix(listener) => listener.accept().map(|(stream, _)| (Socket::Unix(stream), None)),
-        }
-    }
-}
-
-impl AsFd for Listening {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(listener) => listener.as_fd(),
-            Self::Unix(listener) => listener.as_fd(),
-        }
-    }
-}
-
-/// What an error of `accept(2)` is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
-    /// No client waits.
-    Nobody,
-    /// A client that is gone, or whose network is: it is out of the queue.
-    OneClient,
-    /// The system has nothing left for us, or forbids it, for now.
-    Passing,
-    /// The socket.
-    Lasting,
-}
-
-impl Trouble {
-    fn of(error: &io::Error) -> Self {
-        if error.kind() == ErrorKind::WouldBlock {
-            return Self::Nobody;
-        }
-        match Errno::from_io_error(error) {
-            // accept(2): errors that wait on the new socket come out here, and are to be treated like EAGAIN.
-            Some(
-                Errno::INTR
-                | Errno::CONNABORTED
-                | Errno::PROTO
-                | Errno::NOPROTOOPT
-                | Errno::NETDOWN
-                | Errno::NETUNREACH
-                | Errno::HOSTDOWN
-                | Errno::HOSTUNREACH
-                | Errno::TIMEDOUT
-                | Errno::CONNRESET,
-            ) => Self::OneClient,
-            Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::FAULT | Errno::OPNOTSUPP) => {
-                Self::Lasting
-            }
-            _ => Self::Passing,
-        }
-    }
-}
-
 /// For the accepting threads to let go of the socket.
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// While accepting is of no use.
 const PAUSE: Duration = Duration::from_millis(100);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_of_accept_are_told_apart() {
-        let table = [
-            (Errno::AGAIN, Trouble::Nobody),
-            (Errno::CONNABORTED, Trouble::OneClient),
-            (Errno::HOSTUNREACH, Trouble::OneClient),
-            (Errno::MFILE, Trouble::Passing),
-            (Errno::NFILE, Trouble::Passing),
-            (Errno::NOBUFS, Trouble::Passing),
-            (Errno::NOMEM, Trouble::Passing),
-            (Errno::PERM, Trouble::Passing),
-            (Errno::BADF, Trouble::Lasting),
-            (Errno::INVAL, Trouble::Lasting),
-        ];
-        for (errno, expected) in table {
-            assert_eq!(Trouble::of(&errno.into()), expected, "{errno}");
-        }
-    }
-}
