@@ -27,7 +27,7 @@ fn main() {
     let (swapped, swaps) = mpsc::channel();
     let reloader = Reloader::builder(mount.paths()).on_swap(move |_| swapped.send(Instant::now()).unwrap());
     let reloader = reloader.start().unwrap();
-    let server = Server::start(reloader);
+    let server = Server::start(&reloader);
     let client = client_config(pki.root().cert_der());
 
     let mut alone = Vec::new();

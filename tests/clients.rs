@@ -10,8 +10,8 @@ use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::thread::Builder;
 
+use common::tls::serve;
 use common::{Mount, Pki, SOON, serves};
 use rustls_reload::{Reloader, TlsListener, TlsStream};
 
@@ -22,7 +22,7 @@ fn every_client_sees_the_rotation() {
     let reloader = Reloader::builder(mount.paths()).alpn(["http/1.1"]).start().unwrap();
     let listener = TlsListener::bind("127.0.0.1:0", &reloader).unwrap();
     let port = listener.local_addr().unwrap().port();
-    serve(listener);
+    serve(&listener, SOON, answer);
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("root.pem");
     fs::write(&root, pki.root().cert_pem()).unwrap();
@@ -143,17 +143,6 @@ impl Client {
 fn is_installed(program: &str) -> bool {
     let paths = std::env::var_os("PATH").expect("a search path");
     std::env::split_paths(&paths).any(|dir| dir.join(program).is_file())
-}
-
-fn serve(listener: TlsListener) {
-    let accept = move || {
-        for pending in listener.incoming() {
-            let pending = pending.unwrap();
-            let answer = move || pending.handshake(SOON).map_err(io::Error::from).and_then(answer).ok();
-            Builder::new().spawn(answer).map(drop).unwrap();
-        }
-    };
-    Builder::new().name("accept".into()).spawn(accept).map(drop).unwrap();
 }
 
 fn answer(mut tls: TlsStream) -> io::Result<()> {

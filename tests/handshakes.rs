@@ -27,7 +27,7 @@ fn two_hundred_swaps_under_four_clients_fail_no_handshake() {
     let reloader = Reloader::builder(mount.paths()).start().unwrap();
     let pairs: Vec<_> = (2..=201).map(issue).collect();
 
-    let server = Server::start(reloader.clone());
+    let server = Server::start(&reloader);
     let stop = Arc::new(AtomicBool::new(false));
     let shaken = Arc::new(AtomicU64::new(0));
     let client = client_config(root.cert_der());

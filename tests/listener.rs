@@ -15,12 +15,12 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use common::log::Print;
-use common::tls::client_config;
+use common::tls::{client_config, serve, trusting};
 use common::{Clock, Mount, Pair, Pki, SOON, child, eventually};
 use log::LevelFilter;
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, DEFAULT_VERSIONS, HandshakeKind, StreamOwned};
 use rustls_reload::issue::{Ca, LeafBuilder};
 use rustls_reload::metrics::{HandshakeFailure, Metrics, Subject};
 use rustls_reload::{ClientAuth, Drain, Paths, Pending, Reloader, ServerRoots, TlsListener, TlsStream};
@@ -38,7 +38,7 @@ impl Server {
         let builder = Reloader::builder(paths).client_auth(client_auth).allow_absent();
         let reloader = builder.metrics(Arc::<Counts>::clone(&counts)).start().unwrap();
         let listener = TlsListener::bind("127.0.0.1:0", &reloader).unwrap();
-        serve(&listener, limit);
+        serve(&listener, limit, answer);
         Self { listener, reloader, counts }
     }
 
@@ -74,18 +74,6 @@ impl Server {
 }
 
 type Client = StreamOwned<ClientConnection, TcpStream>;
-
-fn serve(listener: &TlsListener, limit: Duration) {
-    let listener = listener.clone();
-    let accept = move || {
-        for pending in listener.incoming() {
-            let pending = pending.unwrap();
-            let serve = move || pending.handshake(limit).map_err(io::Error::from).and_then(answer).ok();
-            Builder::new().spawn(serve).map(drop).unwrap();
-        }
-    };
-    Builder::new().name("accept".into()).spawn(accept).map(drop).unwrap();
-}
 
 /// Answers each byte by the generation that the connection runs on.
 fn answer(mut tls: TlsStream) -> io::Result<()> {
@@ -164,14 +152,8 @@ impl Clients {
 
     fn showing(&self, client: LeafBuilder<'_>) -> Arc<ClientConfig> {
         let issued = client.issue().unwrap();
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(self.pki.root().cert_der().clone()).unwrap();
-        let config = ClientConfig::builder_with_provider(common::provider())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_client_auth_cert(issued.chain_der(), issued.key_der())
-            .unwrap();
+        let config = trusting(self.pki.root().cert_der(), DEFAULT_VERSIONS);
+        let config = config.with_client_auth_cert(issued.chain_der(), issued.key_der()).unwrap();
         Arc::new(config)
     }
 }
@@ -363,7 +345,7 @@ fn session_of_an_expired_client_certificate_is_not_resumed() {
         .start()
         .unwrap();
     let listener = TlsListener::bind("127.0.0.1:0", &reloader).unwrap();
-    serve(&listener, SOON);
+    serve(&listener, SOON, answer);
     let server = Server { listener, reloader, counts };
     let end = i64::try_from(now).unwrap() + 60;
     let config = clients.showing(clients.one.client("client").validity(end - 3600, end));
@@ -416,7 +398,7 @@ fn shutdown_lets_live_ones_finish_and_says_what_was_cut() {
     let mount = Mount::with(&pki.pair(1));
     let server = Server::plain(&mount);
     let other = TlsListener::bind("127.0.0.1:0", &server.reloader).unwrap();
-    serve(&other, SOON);
+    serve(&other, SOON, answer);
     let config = client_config(pki.root().cert_der());
     let mut busy = server.client(&config).unwrap();
     let polite = server.client(&config).unwrap();
@@ -549,7 +531,7 @@ fn unix_socket_serves_as_tcp_does() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let listener = TlsListener::bind_unix(&path, &reloader).unwrap();
-    serve(&listener, SOON);
+    serve(&listener, SOON, answer);
     let error = TlsListener::bind_unix(&path, &reloader).unwrap_err();
     assert!(error.to_string().starts_with(path.to_str().unwrap()), "{error}");
     let name = ServerName::try_from("localhost").unwrap();

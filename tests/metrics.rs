@@ -308,7 +308,7 @@ fn handshakes_are_counted_by_what_became_of_them() {
     let mount = Mount::with(&pki.pair(1));
     let scrapes = Scrapes::new();
     let reloader = scrapes.reloader(mount.paths(), "a").start().unwrap();
-    let server = Server::start(reloader.clone());
+    let server = Server::start(&reloader);
     shake(server.address, &client_config(pki.root().cert_der())).unwrap();
     eventually(SOON, "a full one", || {
         scrapes.value(r#"tls_handshakes_total{identity="a",resumed="false"}"#) == 1

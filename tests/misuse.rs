@@ -89,7 +89,7 @@ fn config_that_refuses_refuses_whatever_the_hook_does() {
         })
         .start()
         .unwrap();
-    let server = Server::start(reloader.clone());
+    let server = Server::start(&reloader);
     shake(server.address, &client_config(pki.root().cert_der())).expect_err("nobody gets in");
     assert!(matches!(reloader.health(), Health::Absent { .. }));
 }

@@ -57,7 +57,7 @@ fn client_of_a_rotating_server_with_a_rotating_certificate_never_fails() {
     let client_pair = || Pair::from(client_ca.client("client").issue().unwrap());
     let server = Party::server(&server_pair(&server_ca), client_ca.cert_pem());
     let client = Party::client(&client_pair(), server_ca.cert_pem());
-    let address = Server::start(server.reloader.clone()).address;
+    let address = Server::start(&server.reloader).address;
 
     let (stop, shaken) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let connect = {
@@ -99,7 +99,7 @@ fn overlap_of_client_cas_refuses_nobody_who_is_trusted() {
     let (old, new) = (Ca::new("clients old").unwrap(), Ca::new("clients new").unwrap());
     let pair = || Pair::from(servers.server(&["localhost"]).issue().unwrap());
     let server = Party::server(&pair(), old.cert_pem());
-    let address = Server::start(server.reloader.clone()).address;
+    let address = Server::start(&server.reloader).address;
     let stop = Arc::new(AtomicBool::new(false));
     // Trusted in the generations: old in 1 and 2, new in 2 and 3.
     let clients: Vec<_> = [(&old, [1, 2]), (&new, [2, 3])]
@@ -169,7 +169,7 @@ fn what_was_configured_survives_a_hundred_rotations() {
             "the scope comes after the hook"
         );
     }
-    let server = Server::start(reloader.clone());
+    let server = Server::start(&reloader);
     let without = Party::client(&pair(), ca.cert_pem());
     connect(server.address, without.config())
         .expect_err("clients are still verified, and ALPN still refused");
@@ -182,7 +182,7 @@ fn client_resumes_until_trust_or_certificate_changes() {
     let first = Pair::from(ca.client("client").issue().unwrap());
     let server = Party::server(&server_pair(), ca.cert_pem());
     let client = Party::client(&first, ca.cert_pem());
-    let address = Server::start(server.reloader.clone()).address;
+    let address = Server::start(&server.reloader).address;
     let kind = || connect(address, client.config()).unwrap();
     let (full, resumed) = (HandshakeKind::Full, HandshakeKind::Resumed);
     assert_eq!((kind(), kind()), (full, resumed));

@@ -44,7 +44,7 @@ impl Stage {
         let mount = Mount::new();
         mount.swap_with_ca(&pair, one.cert_pem());
         let reloader = Reloader::builder(mount.paths()).client_auth(ClientAuth::Required).start().unwrap();
-        let server = Server::start(reloader.clone());
+        let server = Server::start(&reloader);
         Self { pki, mount, reloader, server, dir: tempfile::tempdir().unwrap(), one, other, pair }
     }
 
@@ -136,7 +136,7 @@ fn revoked_client_is_refused_resumed_or_not() {
         put(&mount, &[99]);
         let paths = mount.paths().with_crl(mount.path().join("ca.crl"));
         let reloader = Reloader::builder(paths).client_auth(ClientAuth::Required).start().unwrap();
-        let server = Server::start(reloader.clone());
+        let server = Server::start(&reloader);
         let issue = |serial: u64| stage.one.client("client").serial(serial).issue().unwrap();
         let revoked = Client::new(stage.dir.path(), "revoked", &issue(7), server.address);
         let good = Client::new(stage.dir.path(), "good", &issue(8), server.address);

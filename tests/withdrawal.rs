@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Builder;
 use std::time::Duration;
 
+use common::tls::trusting;
 use common::{Mount, Pki, SOON, eventually};
 use parking_lot::Mutex;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -70,10 +71,7 @@ fn toggle(version: &'static SupportedProtocolVersion, rounds: u64) {
     let issued = [&toggled, &stays].map(|ca| ca.client("client").issue().unwrap());
     let of_toggled = issued[0].leaf_der().clone();
     let clients = issued.map(|issued| {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(pki.root().cert_der().clone()).unwrap();
-        let builder = ClientConfig::builder_with_provider(common::provider());
-        let builder = builder.with_protocol_versions(&[version]).unwrap().with_root_certificates(roots);
+        let builder = trusting(pki.root().cert_der(), &[version]);
         let config = Arc::new(builder.with_client_auth_cert(issued.chain_der(), issued.key_der()).unwrap());
         let (stop, done) = (Arc::clone(&stop), Arc::new(AtomicU64::new(0)));
         let counted = Arc::clone(&done);

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, DEFAULT_VERSIONS, StreamOwned};
 use rustls_reload::issue::{Ca, Issued};
 
-use crate::common::{self, Mount};
+use crate::common::Mount;
+use crate::common::tls::trusting;
 use crate::process::LIMIT;
 
 /// Who issues for servers, and who for clients.
@@ -43,12 +44,7 @@ impl Pki {
     }
 
     pub(crate) fn config(&self, identity: Option<&Issued>) -> Arc<ClientConfig> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.servers.cert_der().clone()).unwrap();
-        let config = ClientConfig::builder_with_provider(common::provider())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots);
+        let config = trusting(self.servers.cert_der(), DEFAULT_VERSIONS);
         Arc::new(match identity {
             Some(issued) => config.with_client_auth_cert(issued.chain_der(), issued.key_der()).unwrap(),
             None => config.with_no_client_auth(),
