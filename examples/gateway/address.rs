@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustls_reload::{Reloader, TlsListener};
 
+use crate::command_line::host_and_port;
+
 /// An address as it stands on the command line. A name is looked up each time.
 #[derive(Clone, Debug)]
 pub(crate) enum Address {
@@ -29,12 +31,7 @@ impl Address {
         if let Some(path) = text.as_bytes().strip_prefix(b"unix:") {
             return (!path.is_empty()).then(|| Self::Unix(PathBuf::from(OsStr::from_bytes(path))));
         }
-        let text = text.to_str()?;
-        let (host, port) = text.rsplit_once(':')?;
-        // An IPv6 address stands in brackets (RFC 3986 §3.2.2): else its last group would be the port.
-        let is_host =
-            !host.is_empty() && (!host.contains(':') || host.starts_with('[') && host.ends_with(']'));
-        (is_host && port.parse::<u16>().is_ok()).then(|| Self::Tcp(text.to_owned()))
+        host_and_port(text).map(Self::Tcp)
     }
 
     pub(crate) fn listen(&self, reloader: &Reloader) -> io::Result<TlsListener> {

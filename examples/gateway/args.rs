@@ -8,6 +8,7 @@ use rustls::pki_types::ServerName;
 use rustls_reload::{ClientAuth, Paths};
 
 use crate::address::Address;
+use crate::command_line::{self, Files};
 
 pub(crate) const USAGE: &str = "\
 A TLS gateway whose certificates and trust follow the files on disk.
@@ -65,41 +66,15 @@ pub(crate) struct UpstreamTls {
 
 /// Reads the arguments, without the name of the program. An error is one line for the user.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
-    let mut given = Given::default();
-    let mut args = args;
-    while let Some(arg) = args.next() {
-        // A file name may be no UTF-8, an option is.
-        let Some(option) = arg.to_str().filter(|text| text.starts_with('-')) else {
-            return Err(format!("unexpected argument {arg:?}"));
-        };
-        if matches!(option, "--help" | "-h") {
-            return Ok(Command::Help);
-        }
-        let (name, joined) = match option.split_once('=') {
-            Some((name, value)) => (name, Some(OsString::from(value))),
-            None => (option, None),
-        };
-        let slot = given.slot(name).ok_or_else(|| format!("unknown option {name}"))?;
-        let value = joined
-            .or_else(|| args.next())
-            .filter(|value| !value.is_empty())
-            .ok_or_else(|| format!("{name} needs a value"))?;
-        if slot.replace(value).is_some() {
-            return Err(format!("{name} is given twice"));
-        }
-    }
-    given.check().map(Box::new).map(Command::Run)
+    let given = command_line::read::<Given>(args)?;
+    given.map_or(Ok(Command::Help), |given| given.check().map(Box::new).map(Command::Run))
 }
 
 /// The options as they stand on the command line.
 #[derive(Default)]
 struct Given {
+    files: Files,
     listen: Option<OsString>,
-    secret: Option<OsString>,
-    cert: Option<OsString>,
-    key: Option<OsString>,
-    ca: Option<OsString>,
-    client_auth: Option<OsString>,
     connect: Option<OsString>,
     connect_tls: Option<OsString>,
     upstream_secret: Option<OsString>,
@@ -109,15 +84,10 @@ struct Given {
     idle: Option<OsString>,
 }
 
-impl Given {
+impl command_line::Options for Given {
     fn slot(&mut self, name: &str) -> Option<&mut Option<OsString>> {
         Some(match name {
             "--listen" => &mut self.listen,
-            "--secret" => &mut self.secret,
-            "--cert" => &mut self.cert,
-            "--key" => &mut self.key,
-            "--ca" => &mut self.ca,
-            "--client-auth" => &mut self.client_auth,
             "--connect" => &mut self.connect,
             "--connect-tls" => &mut self.connect_tls,
             "--upstream-secret" => &mut self.upstream_secret,
@@ -125,30 +95,15 @@ impl Given {
             "--max-connections" => &mut self.max_connections,
             "--grace" => &mut self.grace,
             "--idle" => &mut self.idle,
-            _ => return None,
+            _ => return self.files.slot(name),
         })
     }
+}
 
+impl Given {
     fn check(self) -> Result<Options, String> {
-        let client_auth = match self.client_auth.as_deref().map(OsStr::to_str) {
-            None => ClientAuth::None,
-            Some(Some("optional")) => ClientAuth::Optional,
-            Some(Some("required")) => ClientAuth::Required,
-            Some(_) => return Err("--client-auth is either optional or required".to_owned()),
-        };
-        let verifies = self.client_auth.is_some();
-        let paths = match (self.secret, self.cert, self.key, self.ca) {
-            (None, None, None, None) => return Err("a certificate is missing: give --secret".to_owned()),
-            (Some(dir), None, None, None) => Paths::secret(PathBuf::from(dir)),
-            (Some(_), ..) => return Err("--secret stands for --cert, --key and --ca: give either".to_owned()),
-            (None, Some(cert), Some(key), None) if !verifies => Paths::new(cert, key),
-            (None, Some(_), Some(_), None) => return Err("--client-auth needs --ca".to_owned()),
-            (None, Some(_), Some(_), Some(_)) if !verifies => {
-                return Err("--ca needs --client-auth optional or required".to_owned());
-            }
-            (None, Some(cert), Some(key), Some(ca)) => Paths::new(cert, key).with_ca(ca),
-            (None, ..) => return Err("--cert and --key go together".to_owned()),
-        };
+        let (paths, client_auth) = self.files.check()?;
+        let paths = paths.ok_or("a certificate is missing: give --secret")?;
         let tls = match (self.connect_tls, self.upstream_secret) {
             (None, None) => None,
             (Some(name), Some(dir)) => {
@@ -163,7 +118,7 @@ impl Given {
             client_auth,
             connect: address("--connect", self.connect)?,
             tls,
-            admin: self.admin.map(|value| host_and_port("--admin", value)).transpose()?,
+            admin: self.admin.map(|value| command_line::address("--admin", &value)).transpose()?,
             max_connections: self.max_connections.map_or(Ok(DEFAULT_CONNECTIONS), connections)?,
             grace: seconds("--grace", self.grace, DEFAULT_GRACE)?,
             idle: (!idle.is_zero()).then_some(idle),
@@ -174,13 +129,6 @@ impl Given {
 fn address(name: &str, value: Option<OsString>) -> Result<Address, String> {
     let value = value.ok_or_else(|| format!("{name} is missing"))?;
     Address::parse(&value).ok_or_else(|| format!("{name}: expected host:port or unix:PATH, found {value:?}"))
-}
-
-fn host_and_port(name: &str, value: OsString) -> Result<String, String> {
-    match Address::parse(&value) {
-        Some(Address::Tcp(address)) => Ok(address),
-        _ => Err(format!("{name}: expected host:port, found {value:?}")),
-    }
 }
 
 fn server_name(value: &OsStr) -> Result<ServerName<'static>, String> {

@@ -11,8 +11,8 @@ use prometheus_client::registry::Registry;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustls_reload::metrics::Prometheus;
 use rustls_reload::{
-    Backend, ConnectionInfo, Drain, Drained, Event, Pending, Reloader, ServerRoots, TlsListener, TlsStream,
-    Watcher,
+    Backend, ConnectionInfo, Drain, Drained, Event, Health, Pending, Reloader, ServerRoots, TlsListener,
+    TlsStream, Watcher,
 };
 use signal_hook::iterator::Handle;
 
@@ -22,7 +22,7 @@ use crate::relay::{self, Side};
 use crate::stop::Stop;
 use crate::tally::Tally;
 use crate::upstream::{Route, RouteTls};
-use crate::{accept, admin};
+use crate::{accept, admin, http};
 
 pub(crate) struct Gateway {
     listener: TlsListener,
@@ -74,7 +74,7 @@ impl Gateway {
         if let Some(wanted) = &options.admin {
             let listener = accept::bind(wanted)?;
             log::info!("admin port on http://{}", listener.local_addr()?);
-            threads.push(admin::start(listener, reloaders.clone(), registry, Arc::clone(&stop))?);
+            threads.push(admin::start(listener, reloaders.clone(), describe, registry, Arc::clone(&stop))?);
         }
         let listener = options.listen.listen(&clients)?;
         listener.set_max_connections(affordable(options.max_connections));
@@ -115,6 +115,14 @@ impl Gateway {
             }
         }
     }
+}
+
+/// One object a certificate, under its name.
+fn describe(healths: &[(&str, Health)]) -> String {
+    let part = |(identity, health): &(&str, Health)| {
+        format!("{}:{}", http::json_string(identity), admin::describe(health))
+    };
+    format!("{{{}}}", healths.iter().map(part).collect::<Vec<_>>().join(","))
 }
 
 /// As many of the wanted connections as there are descriptors for, two each. What reads files must never be

@@ -13,20 +13,25 @@
 // What every small server needs, from the other example.
 #[path = "../https_server/accept.rs"]
 mod accept;
+#[path = "../https_server/admin.rs"]
+mod admin;
 #[path = "../https_server/clock.rs"]
 mod clock;
+#[path = "../https_server/command_line.rs"]
+mod command_line;
 #[allow(dead_code, reason = "answers of the admin port end the connection")]
 #[path = "../https_server/http.rs"]
 mod http;
 #[path = "../https_server/logger.rs"]
 mod logger;
+#[path = "../https_server/outcome.rs"]
+mod outcome;
 #[path = "../https_server/socket.rs"]
 mod socket;
 #[path = "../https_server/stop.rs"]
 mod stop;
 
 mod address;
-mod admin;
 mod args;
 mod gateway;
 mod relay;
@@ -61,12 +66,7 @@ fn main() -> ExitCode {
         }
     };
     logger::start(LevelFilter::Info);
-    let outcome = run(*options);
-    log::logger().flush();
-    outcome.unwrap_or_else(|error| {
-        drop(writeln!(io::stderr(), "gateway: {}", with_causes(error.as_ref())));
-        ExitCode::from(1)
-    })
+    outcome::report("gateway", run(*options))
 }
 
 /// Relays until a signal ends it, or until nothing can be accepted any more.
@@ -91,15 +91,4 @@ fn run(options: Options) -> Result<ExitCode, Box<dyn Error>> {
     }
     gateway.end();
     Ok(code)
-}
-
-fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -18,58 +18,78 @@ use crate::stop::Stop;
 /// For one request and its answer: there is one thread, and the next one waits.
 const LIMIT: Duration = Duration::from_secs(2);
 
+/// What `/healthz` and `/livez` say of each reloader, by its name in logs and metrics.
+pub(crate) type Describe = fn(&[(&str, Health)]) -> String;
+
+/// All `reloaders` have to be well for the program to be well.
 pub(crate) fn start(
     listener: TcpListener,
-    reloader: Arc<Reloader>,
+    reloaders: Vec<Reloader>,
+    describe: Describe,
     registry: Registry,
     stop: Arc<Stop>,
 ) -> io::Result<JoinHandle<()>> {
+    let admin = Admin { reloaders, describe, registry };
     accept::start("admin", listener, stop, move |stream| {
-        if let Err(error) = answer(stream, &reloader, &registry) {
+        if let Err(error) = admin.answer(stream) {
             log::debug!("admin connection ended: {error}");
         }
     })
 }
 
-fn answer(stream: TcpStream, reloader: &Reloader, registry: &Registry) -> io::Result<()> {
-    let mut socket = Socket::new(stream, LIMIT)?;
-    let (response, method) = match http::read(&mut socket, &mut Vec::new())? {
-        Received::Request(request) => {
-            let response = match (request.method, request.path.as_str()) {
-                (Method::Other, _) => Response::plain(Status::MethodNotAllowed),
-                (_, "/healthz") => health(reloader, |health| health.is_ready() && health.is_live()),
-                (_, "/livez") => health(reloader, Health::is_live),
-                (_, "/metrics") => metrics(registry),
-                _ => Response::plain(Status::NotFound),
-            };
-            (response, request.method)
-        }
-        Received::Refused(status) => (Response::plain(status), Method::Other),
-        Received::End => return Ok(()),
-    };
-    socket.write_all(&response.to_bytes(method, false))?;
-    socket.linger();
-    Ok(())
-}
-
-fn health(reloader: &Reloader, is_well: impl Fn(&Health) -> bool) -> Response {
-    let health = reloader.health();
-    let status = if is_well(&health) { Status::Ok } else { Status::Unavailable };
-    let body = format!(
-        "{{\"ready\":{},\"live\":{},\"state\":{},\"health\":{}}}\n",
+/// One health, as JSON.
+pub(crate) fn describe(health: &Health) -> String {
+    format!(
+        "{{\"ready\":{},\"live\":{},\"state\":{},\"health\":{}}}",
         health.is_ready(),
         health.is_live(),
         http::json_string(health.as_str()),
         http::json_string(&health.to_string()),
-    );
-    Response::json(status, body)
+    )
 }
 
-/// All series of the library, in the text format that every Prometheus reads.
-fn metrics(registry: &Registry) -> Response {
-    let mut body = String::new();
-    match prometheus_text::encode(&mut body, registry) {
-        Ok(()) => Response { status: Status::Ok, content_type: prometheus_text::CONTENT_TYPE, body },
-        Err(_) => Response::plain(Status::Unavailable),
+struct Admin {
+    reloaders: Vec<Reloader>,
+    describe: Describe,
+    registry: Registry,
+}
+
+impl Admin {
+    fn answer(&self, stream: TcpStream) -> io::Result<()> {
+        let mut socket = Socket::new(stream, LIMIT)?;
+        let (response, method) = match http::read(&mut socket, &mut Vec::new())? {
+            Received::Request(request) => {
+                let response = match (request.method, request.path.as_str()) {
+                    (Method::Other, _) => Response::plain(Status::MethodNotAllowed),
+                    (_, "/healthz") => self.health(|health| health.is_ready() && health.is_live()),
+                    (_, "/livez") => self.health(Health::is_live),
+                    (_, "/metrics") => self.metrics(),
+                    _ => Response::plain(Status::NotFound),
+                };
+                (response, request.method)
+            }
+            Received::Refused(status) => (Response::plain(status), Method::Other),
+            Received::End => return Ok(()),
+        };
+        socket.write_all(&response.to_bytes(method, false))?;
+        socket.linger();
+        Ok(())
+    }
+
+    fn health(&self, is_well: impl Fn(&Health) -> bool) -> Response {
+        let healths: Vec<_> =
+            self.reloaders.iter().map(|reloader| (reloader.identity(), reloader.health())).collect();
+        let all_well = healths.iter().all(|(_, health)| is_well(health));
+        let status = if all_well { Status::Ok } else { Status::Unavailable };
+        Response::json(status, format!("{}\n", (self.describe)(&healths)))
+    }
+
+    /// All series of the registry, in the text format that every Prometheus reads.
+    fn metrics(&self) -> Response {
+        let mut body = String::new();
+        match prometheus_text::encode(&mut body, &self.registry) {
+            Ok(()) => Response { status: Status::Ok, content_type: prometheus_text::CONTENT_TYPE, body },
+            Err(_) => Response::plain(Status::Unavailable),
+        }
     }
 }

@@ -14,9 +14,11 @@ mod accept;
 mod admin;
 mod args;
 mod clock;
+mod command_line;
 mod demo;
 mod http;
 mod logger;
+mod outcome;
 mod probe;
 mod server;
 mod service;
@@ -53,11 +55,7 @@ fn main() -> ExitCode {
             serve(paths.clone(), &options)
         }
     };
-    log::logger().flush();
-    outcome.unwrap_or_else(|error| {
-        drop(writeln!(io::stderr(), "https_server: {}", with_causes(error.as_ref())));
-        ExitCode::from(1)
-    })
+    outcome::report("https_server", outcome)
 }
 
 /// Serves until a signal ends it.
@@ -67,15 +65,4 @@ fn serve(paths: rustls_reload::Paths, options: &args::Options) -> Result<ExitCod
     service.obey(&mut signals);
     service.end();
     Ok(ExitCode::SUCCESS)
-}
-
-fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

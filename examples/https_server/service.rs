@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use prometheus_client::registry::Registry;
 use rustls_reload::metrics::Prometheus;
-use rustls_reload::{Backend, Drain, Paths, Reloader, TlsListener};
+use rustls_reload::{Backend, Drain, Health, Paths, Reloader, TlsListener};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -56,7 +56,13 @@ impl Service {
             Some(wanted) => {
                 let listener = accept::bind(wanted)?;
                 log::info!("admin port on http://{}", listener.local_addr()?);
-                Some(admin::start(listener, Arc::clone(&reloader), registry, Arc::clone(&stop))?)
+                Some(admin::start(
+                    listener,
+                    vec![Reloader::clone(&reloader)],
+                    describe,
+                    registry,
+                    Arc::clone(&stop),
+                )?)
             }
             None => None,
         };
@@ -90,6 +96,11 @@ impl Service {
         }
         self.reloader.shutdown();
     }
+}
+
+/// There is one certificate here.
+fn describe(healths: &[(&str, Health)]) -> String {
+    healths.iter().map(|(_, health)| admin::describe(health)).collect()
 }
 
 /// Ends the connections of clients that would not be let in any more, on a thread that ends with the reloader.
