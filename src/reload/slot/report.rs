@@ -48,8 +48,7 @@ impl Slot {
         let next_update = current.as_ref().and_then(|live| live.bundle().trust()?.crl_next_update());
         let now = i64::try_from(self.shared.now().as_secs()).unwrap_or(i64::MAX);
         let expired = next_update.filter(|next_update| *next_update <= now);
-        if expired.is_some() && self.crl_expired != expired {
-            let next_update = next_update.unwrap_or_default();
+        if let Some(next_update) = expired.filter(|_| self.crl_expired != expired) {
             warn!(
                 "identity={} a revocation list has expired: its successor was due at {}",
                 self.shared.identity,
